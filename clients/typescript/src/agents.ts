@@ -1,5 +1,6 @@
 // The agents of the tenant.
 
+import { type ApprovalPolicy, policyMessage, policyView } from "./approvals.js";
 import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
 import type { AgentProfile as WireAgent } from "./gen/spawnmesh/session/v1/tenant_pb.js";
 import { chosenName, valueOf } from "./names.js";
@@ -20,6 +21,8 @@ export interface AgentProfile {
   /** The tokens of the context of a model call. 0 means the default. */
   readonly contextTokenBudget?: number;
   readonly thinking?: ThinkingLevel | undefined;
+  /** Which calls of its tools a person must approve. Left out: none. */
+  readonly approval?: ApprovalPolicy | undefined;
   /** The etag on which the change is based. Left out: replace whatever there is. */
   readonly etag?: string;
 }
@@ -85,6 +88,7 @@ export class Agents {
         contextTokenBudget: agent.contextTokenBudget ?? 0,
         thinking: valueOf(WireThinking, agent.thinking),
         etag: agent.etag ?? "",
+        ...(agent.approval && { approval: policyMessage(agent.approval) }),
       },
       updateMask: { paths: [...paths] },
       allowMissing,
@@ -113,6 +117,7 @@ function agentView(agent: WireAgent | undefined): Agent {
     maxTurnCount: agent.maxTurnCount,
     contextTokenBudget: agent.contextTokenBudget,
     thinking: chosenName(WireThinking, agent.thinking),
+    approval: agent.approval && policyView(agent.approval),
     version: Number(agent.version),
     etag: agent.etag,
   };

@@ -1,6 +1,16 @@
 // What both entry points export.
 
 export type { Agent, AgentProfile, Agents } from "./agents.js";
+export type {
+  Approval,
+  ApprovalPolicy,
+  Approvals,
+  ApprovalsOptions,
+  ApprovalState,
+  ApprovalSubject,
+  ExpiryPolicy,
+  JsonObject,
+} from "./approvals.js";
 export type { Attachment } from "./attachments.js";
 export type { BashExecution, Block, Body, Entry, LabelKind, Message, Role, Writer } from "./entries.js";
 export {

@@ -3,6 +3,7 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Transport } from "@connectrpc/connect";
 import { Agents } from "./agents.js";
+import { Approvals } from "./approvals.js";
 import {
   type Attachment,
   type LocalFiles,
@@ -122,6 +123,8 @@ export class Mesh {
   /** The generated clients, for RPCs that have no function here. */
   readonly services: Services;
   readonly agents: Agents;
+  /** Tool calls that wait for a person, and questions of agents. */
+  readonly approvals: Approvals;
   /** The files that are attached to sessions. */
   readonly files: Files;
   readonly #platform: Platform;
@@ -144,6 +147,7 @@ export class Mesh {
       return transport;
     });
     this.agents = new Agents(this.services);
+    this.approvals = new Approvals(this.services);
     this.files = new Files({ services: this.services, clock: this.#clock });
   }
 

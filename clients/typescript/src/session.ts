@@ -118,7 +118,8 @@ export class Session {
 
   /**
    * Wait until the newest run has ended, and return its answer. Throws RunFailed if it has none,
-   * ResultTimeout if it does not end in time, and a MeshError if the mesh does not answer.
+   * ResultTimeout if it does not end in time, and a MeshError if the mesh does not answer. The wait goes on
+   * while the run waits for an approval: after a ResultTimeout, `latestRun` has its `approvalId`.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<RunResult> {
     const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;

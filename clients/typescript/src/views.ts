@@ -84,6 +84,8 @@ export interface RunView {
   readonly endTime: Date | undefined;
   /** When the run was asked to end. It is INTERRUPTED at its next safe point. */
   readonly interruptTime: Date | undefined;
+  /** The approval for which the run waits, if the state is WAITING_APPROVAL. See `mesh.approvals`. */
+  readonly approvalId: string | undefined;
   /** The last time that something the run needs was unavailable. */
   readonly delay: RunDelay | undefined;
 }
@@ -195,6 +197,7 @@ export function runView(run: WireRun): RunView {
     startTime: dateOf(run.startTime),
     endTime: dateOf(run.endTime),
     interruptTime: dateOf(run.interruptTime),
+    approvalId: present(run.approvalId),
     delay: run.delay && {
       reason: nameOf(WireReason, run.delay.reason),
       message: run.delay.message,

@@ -54,6 +54,8 @@ test("a refusal has the reason, the facts, the fields and the pause of the servi
 const CLASSES = [
   [Code.NotFound, "NOT_FOUND", NotFound],
   [Code.FailedPrecondition, "UNKNOWN_AGENT", FailedPrecondition],
+  [Code.FailedPrecondition, "APPROVAL_CLOSED", FailedPrecondition],
+  [Code.FailedPrecondition, "SECRET_NOT_KEPT", FailedPrecondition],
   [Code.PermissionDenied, "SPAWN_REFUSED", PermissionDenied],
   [Code.ResourceExhausted, "BUDGET_EXCEEDED", ResourceExhausted],
   [Code.Internal, "INTERNAL", Internal],

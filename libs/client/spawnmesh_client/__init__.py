@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from spawnmesh_core.reasons import Reason
 
+    from spawnmesh_client.approval_views import Approval, ApprovalPolicy, ApprovalState
     from spawnmesh_client.attachments import Attachment
     from spawnmesh_client.client import Mesh, connect
     from spawnmesh_client.operations import Operation
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "spawnmesh_client.approval_views": ("Approval", "ApprovalPolicy", "ApprovalState"),
     "spawnmesh_client.attachments": ("Attachment",),
     "spawnmesh_client.client": ("Mesh", "connect"),
     "spawnmesh_client.operations": ("Operation",),
@@ -76,6 +78,9 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "Agent",
     "AlreadyExists",
+    "Approval",
+    "ApprovalPolicy",
+    "ApprovalState",
     "Attachment",
     "Cancelled",
     "Conflict",

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
+from spawnmesh.session.v1.approval_pb2 import ApprovalPolicy as PolicyMessage
+from spawnmesh.session.v1.approval_pb2 import ExpiryPolicy
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 
+from spawnmesh_client.approval_views import ApprovalPolicy
 from spawnmesh_client.resource_views import Agent
 from spawnmesh_client.view_of import number_of, view_of
 from spawnmesh_client.wire import WireMesh
@@ -60,4 +63,17 @@ def _message(agent: Agent) -> AgentProfile:
         thinking=ThinkingLevel.ValueType(number_of(agent.thinking or "", ThinkingLevel.DESCRIPTOR)),
         mcp_servers=agent.mcp_servers,
         etag=agent.etag,
+        approval=None if agent.approval is None else _policy(agent.approval),
     )
+
+
+def _policy(policy: ApprovalPolicy) -> PolicyMessage:
+    on_expiry = number_of(policy.on_expiry or "", ExpiryPolicy.DESCRIPTOR)
+    message = PolicyMessage(
+        tools=policy.tools,
+        destructive_mcp_tools=policy.destructive_mcp_tools,
+        on_expiry=ExpiryPolicy.ValueType(on_expiry),
+    )
+    if policy.timeout is not None:
+        message.timeout.FromTimedelta(policy.timeout)
+    return message

@@ -10,6 +10,7 @@ from spawnmesh.content.v1 import thinking_pb2
 from spawnmesh.session.v1 import session_pb2
 
 from spawnmesh_client.agents import Agents
+from spawnmesh_client.approvals import Approvals
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.attachments import Attachable, sendable
 from spawnmesh_client.connections import open_service
@@ -149,6 +150,11 @@ class Mesh:
     def agents(self) -> Agents:
         """The tenant's agents."""
         return Agents(self.wire)
+
+    @property
+    def approvals(self) -> Approvals:
+        """The tool calls that wait for a person, and the questions of agents."""
+        return Approvals(self.wire)
 
     @property
     def files(self) -> Files:

@@ -5,6 +5,7 @@ from base64 import b64decode
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import UTC, timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.attachment_blob.v1.attachment_pb2 import (
@@ -23,7 +24,7 @@ from spawnmesh.content.v1.message_pb2 import (
     Role,
     Text,
 )
-from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import approval_pb2, session_pb2
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry, EntryBody, Header, Label, SystemNote
 from spawnmesh_calls.wire_reasons import reason_number
@@ -32,7 +33,11 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-_LIVE = (session_pb2.RUN_STATE_QUEUED, session_pb2.RUN_STATE_RUNNING)
+_LIVE = (
+    session_pb2.RUN_STATE_QUEUED,
+    session_pb2.RUN_STATE_RUNNING,
+    session_pb2.RUN_STATE_WAITING_APPROVAL,
+)
 _END_STATES: "dict[str, session_pb2.RunState.ValueType]" = {
     Reason.KILLED: session_pb2.RUN_STATE_KILLED,
     Reason.INTERRUPTED: session_pb2.RUN_STATE_INTERRUPTED,
@@ -43,16 +48,21 @@ _TERMINAL = (session_pb2.SESSION_STATE_CLOSED, session_pb2.SESSION_STATE_SPAWN_F
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The scripted end of a run: an answer, an error, or none yet."""
+    """The scripted end of a run: an answer, an error, or none yet.
+
+    With an `approval`, the run waits for a person first, and goes on with the next outcome.
+    """
 
     answer: Callable[[str], str] | None = None
     error_reason: str = ""
     error_message: str = ""
+    approval: approval_pb2.Approval | None = None
+    approval_seconds: float = 0.0
 
     @property
     def is_held(self) -> bool:
         """True if the run goes on until the script ends it."""
-        return self.answer is None and not self.error_reason
+        return self.answer is None and not self.error_reason and self.approval is None
 
 
 @dataclass(slots=True)
@@ -66,13 +76,14 @@ class SessionRecord:
     events: list[session_pb2.SessionEvent] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     sent: dict[str, str] = field(default_factory=dict)
+    approvals: list[approval_pb2.Approval] = field(default_factory=list)
     held: bool = False
     read: str = ""
     earlier_runs: dict[str, session_pb2.Run] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
-        """True if a run is queued or running."""
+        """True if a run is queued, is running or waits for a person."""
         return self.session.HasField("latest_run") and self.session.latest_run.state in _LIVE
 
     @property
@@ -122,7 +133,8 @@ class SessionRecord:
         run = self.session.latest_run
         run.state = session_pb2.RUN_STATE_RUNNING
         run.epoch, run.attempt_count = run.epoch + 1, 1
-        run.start_time.CopyFrom(now())
+        if not run.HasField("start_time"):
+            run.start_time.CopyFrom(now())
         self.read_texts()
         self._add_run_event()
 
@@ -133,9 +145,57 @@ class SessionRecord:
             self.read = text
         self.texts.clear()
 
+    @property
+    def pending(self) -> approval_pb2.Approval | None:
+        """The approval for which the run waits, if it does."""
+        latest = self.approvals[-1] if self.approvals else None
+        is_pending = latest is not None and latest.state == approval_pb2.APPROVAL_STATE_PENDING
+        return latest if is_pending else None
+
+    def wait_for_person(self, outcome: Outcome) -> None:
+        """Let the running run wait for the scripted approval."""
+        run, approval = self.session.latest_run, approval_pb2.Approval()
+        if outcome.approval is not None:
+            approval.CopyFrom(outcome.approval)
+        approval.approval_id = run.approval_id = new_id(IdKind.APPROVAL)
+        approval.session_id, approval.run_id = run.session_id, run.run_id
+        approval.agent_id, approval.state = self.session.agent_id, approval_pb2.APPROVAL_STATE_PENDING
+        approval.create_time.CopyFrom(now())
+        end = utc_now() + timedelta(seconds=outcome.approval_seconds)
+        approval.expire_time.FromDatetime(end)
+        self.approvals.append(approval)
+        run.state = session_pb2.RUN_STATE_WAITING_APPROVAL
+        self._add_run_event()
+
+    def close_approval(self, state: "approval_pb2.ApprovalState.ValueType") -> None:
+        """Set the state of the approval for which the run waits, if it does."""
+        if approval := self.pending:
+            approval.state = state
+            approval.decide_time.CopyFrom(now())
+        self.session.latest_run.approval_id = ""
+
+    def resume(self, state: "approval_pb2.ApprovalState.ValueType") -> None:
+        """Close the approval for which the run waits, and queue the run."""
+        self.close_approval(state)
+        self.session.latest_run.state = session_pb2.RUN_STATE_QUEUED
+        self._add_run_event()
+
+    def expire(self) -> None:
+        """Apply the policy to the run if the time for a decision is over."""
+        approval = self.pending
+        if approval is None or approval.expire_time.ToDatetime(UTC) > utc_now():
+            return
+        if approval.on_expiry == approval_pb2.EXPIRY_POLICY_FAIL:
+            self.close_approval(approval_pb2.APPROVAL_STATE_EXPIRED)
+            message = "the run waited for an approval, and no person decided in time"
+            self.end_run(Outcome(None, Reason.APPROVAL_EXPIRED, message))
+        else:
+            self.resume(approval_pb2.APPROVAL_STATE_EXPIRED)
+
     def end_run(self, outcome: Outcome) -> None:
-        """End the running run as scripted. A session for one run is closed."""
+        """End the live run as scripted. A session for one run is closed."""
         run = self.session.latest_run
+        self.close_approval(approval_pb2.APPROVAL_STATE_WITHDRAWN)
         if outcome.answer is not None:
             self.read_texts()
             run.result_text = outcome.answer(self.read)

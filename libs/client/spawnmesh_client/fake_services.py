@@ -9,7 +9,8 @@ from typing import Any
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_rpc
 from spawnmesh.attachment_blob.v1.upload_pb2 import UPLOAD_STATE_COMPLETE, Upload
-from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import approval_pb2, session_pb2
+from spawnmesh.session.v1 import approval_service_pb2 as approval_rpc
 from spawnmesh.session.v1 import session_service_pb2 as rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
@@ -22,8 +23,10 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.fake_agents import DEFAULT_AGENT, FakeAgents
+from spawnmesh_client.fake_approvals import decide, is_wanted
 from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_records import Outcome, SessionRecord, file_of, inline_bytes, now
+from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
 
 _POLL_SECONDS = 0.01
 
@@ -44,7 +47,7 @@ class FakeServices:
         payload = request.SerializeToString(deterministic=True)
         known, session_id = self._requests.get(request.request_id, (payload, ""))
         if known != payload:
-            raise _reused(request.request_id)
+            raise id_reused(request.request_id)
         if session_id:
             return rpc.SpawnSessionResponse(session=self._record(session_id).session)
         self._refuse()
@@ -123,7 +126,7 @@ class FakeServices:
                 raise MeshError(
                     Reason.RUN_STATE,
                     f"session {run.session_id} has a live run; kill it first, or wait for its end",
-                    facts={"session_id": run.session_id, "run_id": run.run_id, "state": _run_state(run)},
+                    facts={"session_id": run.session_id, "run_id": run.run_id, "state": run_state(run)},
                 )
         fresh = [record for record in family if not record.session.HasField("archive_time")]
         for record in fresh:
@@ -178,6 +181,31 @@ class FakeServices:
         self._agents.delete(request.agent_id, request.etag)
         return tenant_rpc.DeleteAgentResponse()
 
+    async def ListApprovals(
+        self, request: approval_rpc.ListApprovalsRequest
+    ) -> approval_rpc.ListApprovalsResponse:
+        wanted = request.session_id
+        family = self._family(wanted) if wanted in self.records else []
+        found = [
+            approval
+            for record in (family if wanted else list(self.records.values()))
+            for approval in self._looked_at(record.session.session_id).approvals
+            if is_wanted(approval, request)
+        ]
+        found.sort(key=lambda approval: approval.create_time.ToNanoseconds())
+        return approval_rpc.ListApprovalsResponse(approvals=found)
+
+    async def GetApproval(self, request: approval_rpc.GetApprovalRequest) -> approval_rpc.GetApprovalResponse:
+        _, approval = self._approval(request.approval_id)
+        return approval_rpc.GetApprovalResponse(approval=approval)
+
+    async def DecideApproval(
+        self, request: approval_rpc.DecideApprovalRequest
+    ) -> approval_rpc.DecideApprovalResponse:
+        record, approval = self._approval(request.approval_id)
+        decide(record, approval, request)
+        return approval_rpc.DecideApprovalResponse(approval=approval, run=record.run(approval.run_id))
+
     async def UploadFile(self, requests: AsyncIterator[Any]) -> blob_rpc.UploadFileResponse:
         spec, data, finished = (await anext(requests)).spec, bytearray(), False
         async for request in requests:
@@ -220,10 +248,13 @@ class FakeServices:
     def _looked_at(self, session_id: str) -> SessionRecord:
         """Return the record after its queued run, if any, has run as scripted."""
         record = self._record(session_id)
-        if record.is_live and not record.held:
+        record.expire()
+        if record.is_live and not record.held and record.pending is None:
             record.start_run()
             outcome = self.script.popleft() if self.script else Outcome(lambda _: "done")
-            if outcome.is_held:
+            if outcome.approval is not None:
+                record.wait_for_person(outcome)
+            elif outcome.is_held:
                 record.held = True
             else:
                 record.end_run(outcome)
@@ -238,29 +269,39 @@ class FakeServices:
         record = self._looked_at(request.session_id)
         known = record.sent.get(request.request_id)
         if known is not None and known != request.text:
-            raise _reused(request.request_id)
+            raise id_reused(request.request_id)
         if known is None:
             self._refuse()
             session = record.session
             if record.is_terminal:
-                state = _state_of(record)
+                state = session_state(record.session)
                 raise MeshError(
                     Reason.SESSION_CLOSED,
                     f"session {session.session_id} is {state} and takes no more messages",
                     facts={"session_id": session.session_id, "state": state},
                 )
             if run_id and not (record.is_live and run_id == session.latest_run.run_id):
-                raise _ended(record.run(run_id))
+                raise run_ended(record.run(run_id))
             record.sent[request.request_id] = request.text
             record.texts.append(request.text)
             if not record.is_live:
                 record.queue_run()
+            elif record.pending and isinstance(request, rpc.InterruptRunRequest):
+                record.resume(approval_pb2.APPROVAL_STATE_WITHDRAWN)
         return record.session.latest_run
 
     def _record(self, session_id: str) -> SessionRecord:
         if session_id not in self.records:
             raise not_found("session", session_id)
         return self.records[session_id]
+
+    def _approval(self, approval_id: str) -> tuple[SessionRecord, approval_pb2.Approval]:
+        for record in self.records.values():
+            for approval in record.approvals:
+                if approval.approval_id == approval_id:
+                    record.expire()
+                    return record, approval
+        raise not_found("approval", approval_id)
 
     def _family(self, session_id: str) -> list[SessionRecord]:
         """Return the session and its descendants, parents first."""
@@ -288,7 +329,7 @@ class FakeServices:
                 raise MeshError(
                     Reason.SESSION_CLOSED,
                     "the parent session is not active, so it cannot spawn",
-                    facts={"session_id": request.parent_session_id, "state": _state_of(parent)},
+                    facts={"session_id": request.parent_session_id, "state": session_state(parent.session)},
                 )
         session = session_pb2.Session(
             session_id=new_id(IdKind.SESSION), state=session_pb2.SESSION_STATE_PROVISIONING,
@@ -335,23 +376,6 @@ class FakeServices:
             raise self.refusals.popleft()
 
 
-def _state_of(record: SessionRecord) -> str:
-    return session_pb2.SessionState.Name(record.session.state).removeprefix("SESSION_STATE_")
-
-
-def _run_state(run: session_pb2.Run) -> str:
-    return session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_")
-
-
-def _ended(run: session_pb2.Run) -> MeshError:
-    state = _run_state(run)
-    return MeshError(
-        Reason.RUN_STATE,
-        f"run {run.run_id} has ended as {state}; send the message without naming it",
-        facts={"run_id": run.run_id, "state": state},
-    )
-
-
 def _basic(session: session_pb2.Session) -> session_pb2.Session:
     """Return the session without the text of its result and the names of its files."""
     basic = session_pb2.Session()
@@ -361,14 +385,6 @@ def _basic(session: session_pb2.Session) -> session_pb2.Session:
     if basic.HasField("receipt"):
         basic.receipt.ClearField("files")
     return basic
-
-
-def _reused(request_id: str) -> MeshError:
-    return MeshError(
-        Reason.REQUEST_ID_REUSED,
-        f"request_id {request_id!r} was used before with another payload; draw a new one",
-        facts={"request_id": request_id},
-    )
 
 
 def _context_of(request: rpc.SpawnSessionRequest) -> "session_pb2.ContextMode.ValueType":

@@ -50,16 +50,22 @@ class RunFailed(Exception):
 
 
 class RunNotDone(TimeoutError):
-    """The run had not ended when the time was over. It goes on in the mesh."""
+    """The run had not ended when the time was over. It goes on in the mesh.
 
-    def __init__(self, session_id: str, run_id: str, state: RunState | None) -> None:
+    `approval_id` is set if it waits for a person.
+    """
+
+    def __init__(self, session_id: str, run_id: str, state: RunState | None, approval_id: str = "") -> None:
         super().__init__(session_id, run_id)
         self.session_id = session_id
         self.run_id = run_id
         self.state = state
+        self.approval_id = approval_id
 
     def __str__(self) -> str:
         run = f"{self.run_id} is {self.state}" if self.state else "it has no run yet"
+        if self.approval_id:
+            run = f"{self.run_id} waits for a person to decide on {self.approval_id}"
         return (
             f"{self.session_id} is not done: {run}; it goes on, and"
             f' `(await mesh.session("{self.session_id}")).result()` waits for it again'

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import auto
 
+from spawnmesh_client.approval_views import ApprovalPolicy
 from spawnmesh_client.view_of import Word
 from spawnmesh_client.views import ThinkingLevel
 
@@ -30,6 +31,7 @@ class Agent:
     mcp_servers: tuple[str, ...] = ()
     version: int = 0
     etag: str = ""
+    approval: ApprovalPolicy | None = None
 
 
 class CooldownScope(Word):
@@ -164,6 +166,7 @@ class DeliveryDecision(Word):
     SKIPPED = auto()
     DEAD = auto()
     CAPPED = auto()
+    REQUIRE_APPROVAL = auto()
 
 
 @dataclass(frozen=True, slots=True)

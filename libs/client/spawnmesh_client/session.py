@@ -43,7 +43,9 @@ class Session(SessionFields):
         ended = session_view(answer.session, self._wire)
         run = ended.latest_run
         if not answer.done:
-            raise RunNotDone(ended.session_id, _run_id(ended), None if run is None else run.state)
+            if run is None:
+                raise RunNotDone(ended.session_id, "", None)
+            raise RunNotDone(ended.session_id, run.run_id, run.state, run.approval_id)
         if run is not None and run.state is RunState.SUCCEEDED:
             return Result(run.result_text, run.usage, run)
         raise RunFailed(

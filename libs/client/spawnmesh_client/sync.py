@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from spawnmesh_client import client
 from spawnmesh_client.agents import Agents
+from spawnmesh_client.approvals import Approvals
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.files import Files
 from spawnmesh_client.loop_thread import LoopThread
@@ -158,6 +159,16 @@ class SyncAgents(_Group):
     delete = _blocking(Agents.delete)
 
 
+class SyncApprovals(_Group):
+    """`mesh.approvals`."""
+
+    list = _iterated(Approvals.list)
+    get = _blocking(Approvals.get)
+    approve = _blocking(Approvals.approve)
+    deny = _blocking(Approvals.deny)
+    answer = _blocking(Approvals.answer)
+
+
 class SyncFiles(_Group):
     """`mesh.files`."""
 
@@ -232,6 +243,11 @@ class SyncMesh:
     def agents(self) -> SyncAgents:
         """The tenant's agents."""
         return SyncAgents(self._inner.agents, self._loop)
+
+    @property
+    def approvals(self) -> SyncApprovals:
+        """The tool calls that wait for a person, and the questions of agents."""
+        return SyncApprovals(self._inner.approvals, self._loop)
 
     @property
     def files(self) -> SyncFiles:

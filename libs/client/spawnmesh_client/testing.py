@@ -6,28 +6,32 @@
     assert result.text == "42"
 
 It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
-sessions, transcripts, files and agents; every other call is refused. `sync.blocking(FakeMesh())`
-gives its blocking methods.
+sessions, transcripts, files, agents and approvals; every other call is refused.
+`sync.blocking(FakeMesh())` gives its blocking methods.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
+from spawnmesh.session.v1 import approval_pb2
 from spawnmesh_calls.connection import Connection
 from spawnmesh_core.errors import Fact, MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.contract_rules import require_valid
+from spawnmesh_client.fake_approvals import tool_call
 from spawnmesh_client.fake_records import Outcome
 from spawnmesh_client.fake_services import FakeServices
 from spawnmesh_client.settings import SERVICES
 from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.view_of import number_of
 from spawnmesh_client.wire import WireMesh
 
 _MESSAGE_BYTES = 16 * 1024 * 1024
+_DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,42 @@ class FakeMesh(Mesh):
         test.
         """
         self._fake.script.append(Outcome())
+
+    def requests_approval(
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any],
+        *,
+        reason: str = "",
+        timeout: float = _DAY_SECONDS,
+        on_expiry: str = "DENY",
+    ) -> None:
+        """Script the next run: it waits for a person to approve or deny this call.
+
+        After the decision, and after `timeout` seconds without one, it goes on with the next
+        script. With the policy `FAIL`, it fails without one. Nothing is called, and edited
+        arguments are not compared with a schema.
+        """
+        subject = approval_pb2.Approval(tool_call=tool_call(tool_name, arguments), reason=reason)
+        self._script_approval(subject, timeout, on_expiry)
+
+    def asks(
+        self, question: str, *choices: str, timeout: float = _DAY_SECONDS, on_expiry: str = "DENY"
+    ) -> None:
+        """Script the next run: it waits for a person to answer this question.
+
+        It goes on as after `requests_approval`. A function of `answers` that is next in the script
+        gets the answer.
+        """
+        subject = approval_pb2.Approval()
+        subject.question.text = question
+        subject.question.choices.extend(choices)
+        self._script_approval(subject, timeout, on_expiry)
+
+    def _script_approval(self, approval: approval_pb2.Approval, timeout: float, on_expiry: str) -> None:
+        policy = number_of(on_expiry, approval_pb2.ExpiryPolicy.DESCRIPTOR)
+        approval.on_expiry = approval_pb2.ExpiryPolicy.ValueType(policy)
+        self._fake.script.append(Outcome(approval=approval, approval_seconds=timeout))
 
     def finish(self, session_id: str, answer: str) -> None:
         """End a run that is held with this answer."""

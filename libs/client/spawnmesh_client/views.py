@@ -40,6 +40,7 @@ class RunState(Word):
     TIMED_OUT = auto()
     KILLED = auto()
     INTERRUPTED = auto()
+    WAITING_APPROVAL = auto()
 
     @property
     def is_terminal(self) -> bool:
@@ -198,6 +199,7 @@ class Run:
     revision_count: int
     delay: RunDelay | None
     interrupt_time: datetime | None
+    approval_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,15 +34,13 @@ from spawnmesh_client.settings import ClientSettings, ConnectionSettings
 from spawnmesh_client.spawn_attachments import prepare_attachments
 from spawnmesh_client.token_peer import Token, TokenPeer, UnknownPeer
 from spawnmesh_client.view_of import duration_of
+from spawnmesh_client.waits import OnSession, wait_session
 
 if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
     from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceAsyncStub
 
 _SPAWN_SECONDS = 60.0
-# A longer wait is split into several calls, so that no proxy takes it for dead.
-_WAIT_CALL_SECONDS = 60.0
-_ANSWER_SECONDS = 10.0
 _WATCH_CALL_SECONDS = 3600.0
 _RETRY_SECONDS = 60.0
 _ENTRIES_PAGE = 200
@@ -118,7 +116,7 @@ class WireMesh:
             )
         if wait_seconds is None:
             return answer.session
-        return (await self._wait(answer.session.session_id, wait_seconds)).session
+        return (await wait_session(self._session, answer.session.session_id, wait_seconds)).session
 
     async def session(self, session_id: str) -> session_pb2.Session:
         """Return the session as it is now."""
@@ -154,34 +152,18 @@ class WireMesh:
                 return
             request.page_token = page.next_page_token
 
-    async def wait(self, session_id: str, timeout_seconds: float = 30.0) -> session_rpc.WaitSessionResponse:
+    async def wait(
+        self, session_id: str, timeout_seconds: float = 30.0, on_session: OnSession | None = None
+    ) -> session_rpc.WaitSessionResponse:
         """Wait until the newest run has ended or the time is over; `done` says which.
 
-        The wait continues after a restart of the service.
+        The wait continues after a restart of the service. `on_session` is called with the session
+        every few seconds and at the end.
         """
         began = monotonic_seconds()
         await self.session(session_id)  # This reports a wrong call at once, without retries.
-        return await self._wait(session_id, max(0.0, began + timeout_seconds - monotonic_seconds()))
-
-    async def _wait(self, session_id: str, timeout_seconds: float) -> session_rpc.WaitSessionResponse:
-        """Wait as `wait` does, for a session that is known to exist."""
-        give_up = monotonic_seconds() + timeout_seconds
-        retry = RetryPolicy(min(_RETRY_SECONDS, timeout_seconds))
-        while True:
-            left = max(0.0, give_up - monotonic_seconds())
-            part = min(left, _WAIT_CALL_SECONDS)
-            request = session_rpc.WaitSessionRequest(session_id=session_id, timeout=duration_of(part))
-            retry.begin_attempt()
-            try:
-                answer = await self._session.unary(
-                    self._sessions.WaitSession, request, timeout_seconds=part + _ANSWER_SECONDS
-                )
-            except MeshError as error:
-                await retry.wait_before_next(error)
-                continue
-            retry.record_answer()
-            if answer.done or part == left:
-                return answer
+        left = max(0.0, began + timeout_seconds - monotonic_seconds())
+        return await wait_session(self._session, session_id, left, on_session)
 
     async def watch(
         self, session_id: str, after_cursor: int = 0

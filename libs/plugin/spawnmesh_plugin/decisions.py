@@ -100,3 +100,12 @@ def rewrite(arguments: Mapping[str, object]) -> pb.ToolCallDecision:
 def block(reason: str) -> pb.ToolCallDecision:
     """Answer `before_tool_call`: block the call; the model reads the reason."""
     return pb.ToolCallDecision(block=pb.Block(reason=reason))
+
+
+def require_approval(reason: str) -> pb.ToolCallDecision:
+    """Answer `before_tool_call`: make the call only if a person approves it; the person reads the
+    reason.
+
+    Plugins of lower priority are called. One that blocks the call spares the person.
+    """
+    return pb.ToolCallDecision(require_approval=pb.RequireApproval(reason=reason))

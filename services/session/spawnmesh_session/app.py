@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from spawnmesh.session.v1.approval_service_pb2_grpc import add_ApprovalServiceServicer_to_server
 from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
@@ -41,6 +42,8 @@ from spawnmesh_session.jobs.serving_beats import open_serving_beats
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.approval_decisions import ApprovalDecider
+from spawnmesh_session.operations.approval_requests import ApprovalRequester
 from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed, open_call_limits_feed
 from spawnmesh_session.operations.claim_limits import ClaimLimits
 from spawnmesh_session.operations.claim_lines import ClaimLines
@@ -62,7 +65,13 @@ from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer, TokenServicer
+from spawnmesh_session.rpc.servicer import (
+    ApprovalServicer,
+    RunServicer,
+    SessionServicer,
+    TenantServicer,
+    TokenServicer,
+)
 from spawnmesh_session.settings import SessionSettings
 from spawnmesh_session.store import events, revoked_tokens, run_queue, runs, tenants
 
@@ -218,6 +227,7 @@ def make_server(
     server = build_server(process, translate_errors=(translate,), record=components.audit.record)
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
+    add_ApprovalServiceServicer_to_server(ApprovalServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
     add_jobs(server, components.database)
     add_audit(server, components.database, "session", caller_scope)
@@ -266,6 +276,8 @@ def make_dependencies(
         terminator=terminator,
         killer=components.killer,
         interrupter=RunInterrupter(database, terminator),
+        requester=ApprovalRequester(database),
+        decider=ApprovalDecider(database),
         sender=MessageSender(database, components.queuer),
         run_changes=RunChangeHints(components.listener),
         deleter=components.deleter,
@@ -296,6 +308,7 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
     return Sweeper(
         database,
         components.terminator,
+        ApprovalDecider(database),
         RetentionJob(
             database,
             deleter,

@@ -21,6 +21,7 @@ from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
 from spawnmesh.session.v1 import token_service_pb2 as token_rpc
+from spawnmesh.session.v1.approval_service_pb2_grpc import add_ApprovalServiceServicer_to_server
 from spawnmesh.session.v1.session_service_pb2_grpc import (
     SessionServiceServicer,
     add_SessionServiceServicer_to_server,
@@ -55,8 +56,17 @@ from structlog.testing import capture_logs
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.support.command.approvals import FakeApprovals
+
 SESSION_ID = new_id(IdKind.SESSION)
 RUN_ID = new_id(IdKind.RUN)
+_LIVE = (
+    session_pb2.RUN_STATE_UNSPECIFIED,
+    session_pb2.RUN_STATE_QUEUED,
+    session_pb2.RUN_STATE_RUNNING,
+    session_pb2.RUN_STATE_FINALIZING,
+    session_pb2.RUN_STATE_WAITING_APPROVAL,
+)
 
 
 def session_in(state: Any, result: str = "", **fields: Any) -> session_pb2.Session:
@@ -118,7 +128,7 @@ class FakeSessions(SessionServiceServicer):
         self._note(request)
         if self.wait_refusals:
             raise self.wait_refusals.pop()
-        ended = self.outcome.latest_run.state >= session_pb2.RUN_STATE_SUCCEEDED
+        ended = self.outcome.latest_run.state not in _LIVE
         return session_rpc.WaitSessionResponse(session=self.outcome, done=ended)
 
     async def WatchSession(self, request: Any, context: Any) -> AsyncIterator[Any]:
@@ -306,6 +316,7 @@ class FakeMesh:
     transcript: FakeTranscript
     targets: dict[str, str]
     tokens: FakeTokens = field(default_factory=FakeTokens, kw_only=True)
+    approvals: FakeApprovals = field(default_factory=FakeApprovals, kw_only=True)
 
     async def run(self, *arguments: str) -> Any:
         """Run the command in another thread with its own event loop, and return its result."""
@@ -348,7 +359,10 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def add_sessions(
-    sessions: FakeSessions, tenants: FakeTenants, tokens: FakeTokens | None = None
+    sessions: FakeSessions,
+    tenants: FakeTenants,
+    tokens: FakeTokens | None = None,
+    approvals: FakeApprovals | None = None,
 ) -> Callable[[MeshServer], None]:
     """Register the session service's RPCs for clients."""
 
@@ -356,6 +370,7 @@ def add_sessions(
         add_SessionServiceServicer_to_server(sessions, server)
         add_TenantServiceServicer_to_server(tenants, server)
         add_TokenServiceServicer_to_server(tokens or FakeTokens(), server)
+        add_ApprovalServiceServicer_to_server(approvals or FakeApprovals(), server)
 
     return add
 
@@ -378,14 +393,15 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
     """Return a session and a transcript service that `mesh.json` names."""
     sessions, tenants, tokens, transcript = FakeSessions(), FakeTenants(), FakeTokens(), FakeTranscript()
+    approvals = FakeApprovals()
 
     def add_transcript(server: MeshServer) -> None:
         add_TranscriptServiceServicer_to_server(transcript, server)
 
     async with (
-        served("session", keys, add_sessions(sessions, tenants, tokens)) as session_target,
+        served("session", keys, add_sessions(sessions, tenants, tokens, approvals)) as session_target,
         served("transcript", keys, add_transcript) as transcript_target,
     ):
         targets = {"session": session_target, "transcript": transcript_target}
         write_mesh_file(tmp_path, keys, targets)
-        yield FakeMesh(tmp_path, sessions, tenants, transcript, targets, tokens=tokens)
+        yield FakeMesh(tmp_path, sessions, tenants, transcript, targets, tokens=tokens, approvals=approvals)

@@ -20,9 +20,9 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
+from spawnmesh.session.v1 import approval_pb2, session_pb2, tenant_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
-from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import session_service_pb2_grpc as session_grpc
 from spawnmesh.transcript.v1 import context_pb2, entry_pb2
@@ -45,6 +45,7 @@ from spawnmesh_runtime.telemetry import use_tracer
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import said
+from tests.support.runner.approval_fixtures import ScriptedApprovals
 from tests.support.runner.blobs import ScriptedBlobs
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
@@ -78,6 +79,8 @@ class ScriptedMesh:
     files: dict[str, bytes] = field(default_factory=dict)
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
+    lost_heartbeat_count: int = 0
+    approvals: ScriptedApprovals = field(default_factory=ScriptedApprovals)
     hold_model: asyncio.Event | None = None
     spoken_first: tuple[str, ...] = ()
     """The pieces of text that come before the model is held."""
@@ -137,6 +140,7 @@ class ScriptedMesh:
         max_turns: int = 0,
         lease_seconds: float = 60.0,
         mcp_servers: tuple[str, ...] = (),
+        approval: approval_pb2.ApprovalPolicy | None = None,
     ) -> None:
         """Queue the run for a claim."""
         lease = Duration()
@@ -157,6 +161,7 @@ class ScriptedMesh:
                 tools=tools,
                 max_turn_count=max_turns,
                 mcp_servers=mcp_servers,
+                approval=approval,
             ),
             tenant_id=TENANT,
             first_epoch=self.first_epoch,
@@ -164,6 +169,7 @@ class ScriptedMesh:
             run_token=self.token(epoch),
             lease_ttl=lease,
             traceparent=f"00-{TRACE_ID}-{SPAWN_SPAN_ID}-01",
+            approval_count=len(self.approvals.requests),
         )
         claimed.deadline_time.GetCurrentTime()
         claimed.deadline_time.seconds += 600
@@ -206,7 +212,7 @@ class ScriptedMesh:
     def check_lease(self, epoch: int) -> None:
         caller = current_caller()
         assert (caller.run_id, caller.session_id, caller.epoch) == (self.run_id, self.session_id, epoch)
-        if self.lease_lost:
+        if self.lease_lost or self.approvals.waiting_epoch == epoch:
             raise MeshError(Reason.RUN_LEASE_LOST, "the run is over")
 
     def judge(self, request: run_pb.FinalizeRunRequest) -> run_pb.FinalizeRunResponse | None:
@@ -251,6 +257,8 @@ class _Runs(run_grpc.RunServiceServicer):
     async def HeartbeatRun(
         self, request: run_pb.HeartbeatRunRequest, context: Any
     ) -> run_pb.HeartbeatRunResponse:
+        if self.mesh.approvals.waiting_epoch == request.epoch:
+            self.mesh.lost_heartbeat_count += 1
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("HeartbeatRun")
         return run_pb.HeartbeatRunResponse(
@@ -313,6 +321,20 @@ class _Runs(run_grpc.RunServiceServicer):
         self.mesh.check_lease(request.epoch)
         self.mesh.failed = request
         return run_pb.FailRunResponse()
+
+    async def RequestApproval(
+        self, request: approval_pb2.RequestApprovalRequest, context: Any
+    ) -> approval_pb2.RequestApprovalResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("RequestApproval")
+        return await self.mesh.approvals.request(request)
+
+    async def TakeDecision(
+        self, request: approval_pb2.TakeDecisionRequest, context: Any
+    ) -> approval_pb2.TakeDecisionResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("TakeDecision")
+        return self.mesh.approvals.take(request)
 
     async def ReleaseRun(self, request: run_pb.ReleaseRunRequest, context: Any) -> run_pb.ReleaseRunResponse:
         self.mesh.check_lease(request.epoch)

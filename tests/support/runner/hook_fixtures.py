@@ -22,6 +22,7 @@ class ScriptedHooks:
     tool_call: decision_pb2.ToolCallDecision | MeshError = field(
         default_factory=lambda: decision_pb2.ToolCallDecision(proceed=decision_pb2.Proceed())
     )
+    approval_reason: str = ""
     hold_tool_calls: asyncio.Event | None = None
     asked: list[Any] = field(default_factory=list)
     published: list[observed_pb2.ObservedEvent] = field(default_factory=list)
@@ -84,4 +85,9 @@ class _RunHooks(run_hook_grpc.RunHookServiceServicer):
         if self._hooks.hold_tool_calls is not None:
             await self._hooks.hold_tool_calls.wait()
         rewritten_by = ["gate", "scrubber"] if decision.HasField("rewrite") else []
-        return pb.DispatchBeforeToolCallResponse(decision=decision, decided_by=rewritten_by)
+        return pb.DispatchBeforeToolCallResponse(
+            decision=decision,
+            decided_by=rewritten_by,
+            rewritten_by=rewritten_by,
+            approval_reason=self._hooks.approval_reason,
+        )

@@ -16,6 +16,7 @@ import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client import Cancelled, EventKind, NotFound, RunNotDone, sync
 from spawnmesh_client.agents import Agents
+from spawnmesh_client.approvals import Approvals
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.files import Files
 from spawnmesh_client.loop_thread import LoopThread
@@ -43,6 +44,7 @@ PAIRS = [
     (Mesh, sync.SyncMesh),
     (Session, sync.SyncSession),
     (Agents, sync.SyncAgents),
+    (Approvals, sync.SyncApprovals),
     (Files, sync.SyncFiles),
     (Models, sync.SyncModels),
     (Operation, sync.SyncOperation),

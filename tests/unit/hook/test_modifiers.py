@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.json_text import MAX_DEPTH
 from spawnmesh_hook.domain.modifiers import (
+    APPROVAL_REASON_MAX_BYTES,
     CONTEXT_MAX_BYTES,
+    MergedToolCall,
     ModelChoice,
     PromptChange,
     TargetChoice,
@@ -78,6 +80,7 @@ ANSWERS = st.lists(
         plugin=st.text("pq", min_size=1),
         arguments_json=st.sampled_from(["", "{}", '{"a":1}']),
         block_reason=st.sampled_from(["", "", "no", "never"]),
+        approval_reason=st.sampled_from(["", "expensive", "é" * 512]),
     )
 )
 
@@ -89,7 +92,37 @@ def test_the_first_block_wins_else_the_last_arguments(answers: list[ToolCallAnsw
     rewrites = [answer.arguments_json for answer in answers if answer.arguments_json]
     assert merged.block_reason == (blocks[0] if blocks else "")
     assert merged.arguments_json == (rewrites[-1] if rewrites and not blocks else "")
-    assert bool(merged.decided_by) == bool(blocks or rewrites)
+    approvals = [answer for answer in answers if answer.approval_reason]
+    assert bool(merged.decided_by) == bool(blocks or rewrites or approvals)
+
+
+@given(ANSWERS)
+def test_reasons_of_approvals_are_joined_in_order_and_fit_the_bound(answers: list[ToolCallAnswer]) -> None:
+    merged = merge_tool_call(answers)
+    if any(answer.block_reason for answer in answers):
+        assert merged.approval_reason == ""
+        return
+    approvals = [answer for answer in answers if answer.approval_reason]
+    joined = "; ".join(f"{answer.plugin}: {answer.approval_reason}" for answer in approvals)
+    assert joined.startswith(merged.approval_reason)
+    missing_bytes = len(joined.encode()) - len(merged.approval_reason.encode())
+    assert missing_bytes == 0 or APPROVAL_REASON_MAX_BYTES - len(merged.approval_reason.encode()) in (0, 1)
+    assert len(merged.approval_reason.encode()) <= APPROVAL_REASON_MAX_BYTES
+    contributed = [answer.plugin for answer in answers if answer.arguments_json or answer.approval_reason]
+    assert list(merged.decided_by) == contributed
+
+
+def test_approvals_stand_beside_the_last_rewritten_arguments() -> None:
+    answers = [
+        ToolCallAnswer("cfo", approval_reason="more than 100 EUR"),
+        ToolCallAnswer("scrubber", arguments_json="{}"),
+        ToolCallAnswer("idle"),
+        ToolCallAnswer("legal", approval_reason="new customer"),
+    ]
+    reason = "cfo: more than 100 EUR; legal: new customer"
+    assert merge_tool_call(answers) == MergedToolCall("{}", "", reason, ("cfo", "scrubber", "legal"))
+    blocked = [*answers, ToolCallAnswer("guard", block_reason="no")]
+    assert merge_tool_call(blocked) == MergedToolCall("", "no", "", ("guard",))
 
 
 def test_arguments_must_be_a_json_object() -> None:

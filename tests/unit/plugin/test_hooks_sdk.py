@@ -70,6 +70,16 @@ async def test_an_answer_that_the_mesh_would_refuse_fails_the_try(answer: Any) -
         await FakeDispatch([wrong]).before_agent_finalize()
 
 
+@pytest.mark.parametrize("reason", ["", " \n", "a\0b", "é" * 513], ids=["empty", "blank", "NUL", "long"])
+async def test_an_approval_needs_a_reason_for_the_person(reason: str) -> None:
+    @hook("before_tool_call")
+    def pay(event: Any) -> Any:
+        return hooks.require_approval(reason)
+
+    with pytest.raises(HandlerFailed):
+        await FakeDispatch([pay]).before_tool_call()
+
+
 async def test_every_kind_of_answer_passes_the_contract() -> None:
     @hook("before_spawn")
     def spawn(event: Any) -> Any:
@@ -85,6 +95,8 @@ async def test_every_kind_of_answer_passes_the_contract() -> None:
 
     @hook("before_tool_call")
     def tool(event: Any) -> Any:
+        if event.tool_name == "pay":
+            return hooks.require_approval("more than 100 EUR")
         return hooks.block("no") if event.tool_name == "rm" else hooks.rewrite({"path": "a"})
 
     @hook("delivery_target")
@@ -104,6 +116,8 @@ async def test_every_kind_of_answer_passes_the_contract() -> None:
     assert (await fake.before_model_resolve()).model == "small"
     assert (await fake.before_prompt_build()).HasField("tools")
     assert (await fake.before_tool_call(tool_name="rm")).block.reason == "no"
+    approval = await fake.before_tool_call(tool_name="pay")
+    assert approval.require_approval.reason == "more than 100 EUR"
     assert json.loads((await fake.before_tool_call(tool_name="ls")).rewrite.arguments_json) == {"path": "a"}
 
 
@@ -144,6 +158,17 @@ async def test_a_webhook_answers_a_genuine_call_once() -> None:
     with pytest.raises(SignatureRefused, match="before"):
         await webhook.answer(signed(), BODY)
     await webhook.answer(signed(delivery="dlv_2"), BODY)
+
+
+async def test_a_webhook_requires_an_approval_in_json() -> None:
+    @hook("before_tool_call")
+    def pay(event: Any) -> Any:
+        return hooks.require_approval(f"pays {json.loads(event.arguments_json)['eur']} EUR")
+
+    event = {"tool_name": "pay", "arguments_json": '{"eur": 200}'}
+    body = json.dumps({"hook": "BEFORE_TOOL_CALL", "event": event}).encode()
+    answer = json.loads(await Webhook(Handlers([pay]), SECRET).answer(signed(body), body))
+    assert answer == {"decision": {"require_approval": {"reason": "pays 200 EUR"}}}
 
 
 @pytest.mark.parametrize(

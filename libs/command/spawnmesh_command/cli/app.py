@@ -11,6 +11,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_command.cli import (
     agents,
+    approvals,
     attachments,
     audit,
     hooks,
@@ -40,6 +41,7 @@ def build_app() -> typer.Typer:
     app.callback()(options)
     for commands in (
         sessions,
+        approvals,
         agents,
         transcripts,
         attachments,

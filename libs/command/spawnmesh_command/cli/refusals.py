@@ -52,6 +52,7 @@ _LISTED_BY = {
     "transcript": "sessions",
     "tenant": "tenant list",
     "plugin": "hooks list",
+    "approval": "approvals list --all",
     "attachment set": "attachments list",
     "model, credential or provider": "router health",
 }

@@ -1,7 +1,8 @@
 """Commands for sessions."""
 
+import sys
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.wire import WireMesh
+from spawnmesh_core.errors import MeshError
 
 from spawnmesh_command.cli import session_removal as session_ends
 from spawnmesh_command.cli.numbers import INT64_MAX
@@ -23,6 +25,7 @@ from spawnmesh_command.cli.show import (
     print_sessions,
     run_state,
     value_of,
+    waiting_line,
 )
 from spawnmesh_command.cli.thinking import Thinking, thinking_level
 from spawnmesh_command.cli.transfers import progress_bars
@@ -149,8 +152,10 @@ def watch(
             async for event in events:
                 if as_json:
                     print_json(value_of(event))
-                else:
-                    print(event_line(event), flush=True)
+                    continue
+                print(event_line(event), flush=True)
+                if event.run_state == session_pb2.RUN_STATE_WAITING_APPROVAL:
+                    await _print_waiting(mesh, session_id)
 
     with_mesh(context, body, as_json=as_json)
 
@@ -264,8 +269,25 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 async def _waited(
     mesh: WireMesh, session_id: str, timeout_seconds: float
 ) -> tuple[session_pb2.Session, bool]:
-    answer = await mesh.wait(session_id, timeout_seconds)
+    """Wait, and print a line to standard error whenever the run begins to wait for a person."""
+    printed = {""}
+
+    def on_session(session: session_pb2.Session) -> None:
+        line = waiting_line(session.latest_run)
+        if line not in printed:
+            printed.add(line)
+            print(line, file=sys.stderr, flush=True)
+
+    answer = await mesh.wait(session_id, timeout_seconds, on_session)
     return answer.session, answer.done
+
+
+async def _print_waiting(mesh: WireMesh, session_id: str) -> None:
+    """Print what to type, if the run still waits for a person."""
+    with suppress(MeshError):  # The watch goes on without the line.
+        line = waiting_line((await mesh.session(session_id)).latest_run)
+        if line:
+            print(line, flush=True)
 
 
 def _print(session: session_pb2.Session, as_json: bool) -> None:

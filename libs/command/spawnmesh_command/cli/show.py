@@ -25,6 +25,7 @@ from spawnmesh.session.v1.session_pb2 import (
     RUN_STATE_INTERRUPTED,
     RUN_STATE_QUEUED,
     RUN_STATE_RUNNING,
+    RUN_STATE_WAITING_APPROVAL,
     Run,
     RunState,
     Session,
@@ -93,7 +94,7 @@ def when(stamp: Timestamp) -> str:
 
 
 def print_sessions(sessions: Sequence[Session]) -> None:
-    """Print a row for each session."""
+    """Print a row for each session, and what to type if runs wait for a person."""
     print_table(
         ("session", "state", "run", "agent", "created", "label"),
         (
@@ -101,6 +102,9 @@ def print_sessions(sessions: Sequence[Session]) -> None:
             for one in sessions
         ),
     )
+    waiting = sum(one.latest_run.state == RUN_STATE_WAITING_APPROVAL for one in sessions)
+    if waiting:
+        print(f"runs that wait for an approval: {waiting}; see `spawnmesh approvals list`")
 
 
 def print_tenants(tenants: Sequence[Tenant]) -> None:
@@ -221,6 +225,8 @@ def print_session(session: Session) -> None:
     for name, value in rows:
         grid.add_row(Text(name, style="dim"), Text(plain(value)))
     console().print(grid)
+    if line := waiting_line(run):
+        print(line)
     if run.result_text:
         console().print(Text(plain("\n" + run.result_text)))
 
@@ -241,6 +247,13 @@ def event_line(event: SessionEvent) -> str:
     return plain("  ".join(part for part in columns if part), keep="")
 
 
+def waiting_line(run: Run) -> str:
+    """Return what a run waits for and what to type, if it waits for a person; else nothing."""
+    if run.state != RUN_STATE_WAITING_APPROVAL:
+        return ""
+    return f"waits for approval {run.approval_id}: spawnmesh approvals show {run.approval_id}"
+
+
 def interrupted_line(run: Run | None, *, with_text: bool) -> str:
     """Return the effect of an interrupt on the run; None if there is no run."""
     if run is None:
@@ -254,7 +267,7 @@ def interrupted_line(run: Run | None, *, with_text: bool) -> str:
     return f"{run.run_id} had ended before: {_run_state(run)}"
 
 
-_LIVE = (RUN_STATE_QUEUED, RUN_STATE_RUNNING, RUN_STATE_FINALIZING)
+_LIVE = (RUN_STATE_QUEUED, RUN_STATE_RUNNING, RUN_STATE_WAITING_APPROVAL, RUN_STATE_FINALIZING)
 _CAPS: "dict[RevisionCap.ValueType, str]" = {
     REVISION_CAP_RUN: "the run had all its revisions",
     REVISION_CAP_IDEMPOTENCY_KEY: "the attempts for its idempotency key were used up",

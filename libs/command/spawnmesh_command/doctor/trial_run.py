@@ -56,7 +56,12 @@ def _judged(session: session_pb2.Session, seconds: float) -> Finding:
                 "see that runners are there and reach session: their log, and the concurrency they are given"
             )
             return Finding("run", False, f"no runner took a session in {seconds:.0f} s", advice)
-        case session_pb2.RUN_STATE_QUEUED | session_pb2.RUN_STATE_RUNNING | session_pb2.RUN_STATE_FINALIZING:
+        case (
+            session_pb2.RUN_STATE_QUEUED
+            | session_pb2.RUN_STATE_RUNNING
+            | session_pb2.RUN_STATE_WAITING_APPROVAL
+            | session_pb2.RUN_STATE_FINALIZING
+        ):
             advice = "see the log of the runner: what it waits for, or that it keeps on being stopped"
             tries = f"{run.attempt_count} tr{'y' if run.attempt_count == 1 else 'ies'}"
             return Finding(

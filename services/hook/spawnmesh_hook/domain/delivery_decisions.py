@@ -14,6 +14,7 @@ class DeliveryDecision(StrEnum):
     PROCEED = "proceed"
     REWRITE = "rewrite"
     BLOCK = "block"
+    REQUIRE_APPROVAL = "require_approval"
     CHOSEN = "chosen"
     CHANGED = "changed"
     COMPACT = "compact"

@@ -8,6 +8,8 @@ from spawnmesh_core.json_text import MAX_DEPTH, may_have_too_many_nodes, parse_j
 
 CONTEXT_MAX_BYTES = 64 * 1024
 """The bound of the proto for one context, also after joining."""
+APPROVAL_REASON_MAX_BYTES = 4096
+"""The bound of the session service for the reason of an approval, also after joining."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +42,32 @@ class MergedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallAnswer:
-    """A plugin's answer to a tool call: block it, or rewrite its arguments, or proceed.
+    """A plugin's answer to a tool call.
 
-    Both texts are empty if the call proceeds unchanged.
+    The plugin rewrites the arguments, blocks the call or requires an approval: one of the texts is
+    not empty. All are empty if the call proceeds unchanged.
     """
 
     plugin: str
     arguments_json: str = ""
     block_reason: str = ""
+    approval_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedToolCall:
-    """The merged answer to a tool call. Both texts are empty if the call is unchanged."""
+    """The merged answer to a tool call.
+
+    `arguments_json` and `block_reason` are empty if the call is unchanged. `approval_reason` has
+    the plugins that require approval with their reasons, and is empty for a blocked call.
+    `decided_by` and `rewritten_by` are in order of priority.
+    """
 
     arguments_json: str
     block_reason: str
+    approval_reason: str
     decided_by: tuple[str, ...]
+    rewritten_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +107,34 @@ def merge_prompts(changes: Sequence[PromptChange]) -> MergedPrompt:
     )
     return MergedPrompt(
         system.system_prompt if system else "",
-        context.encode()[:CONTEXT_MAX_BYTES].decode(errors="ignore"),
+        _cut(context, CONTEXT_MAX_BYTES),
         tools,
         decided_by,
     )
 
 
 def merge_tool_call(answers: Sequence[ToolCallAnswer]) -> MergedToolCall:
-    """Return the first block if there is one, else the last rewritten arguments."""
+    """Merge the answers to a tool call.
+
+    - The first block wins, and no approval is required then.
+    - Otherwise the last rewritten arguments win, and each plugin that requires approval adds its
+      reason, such as `cfo: more than 100 EUR; legal: new customer`. The reasons are cut at
+      APPROVAL_REASON_MAX_BYTES.
+    """
     for answer in answers:
         if answer.block_reason:
-            return MergedToolCall("", answer.block_reason, (answer.plugin,))
-    rewrites = [answer for answer in answers if answer.arguments_json]
-    if not rewrites:
-        return MergedToolCall("", "", ())
-    return MergedToolCall(rewrites[-1].arguments_json, "", tuple(answer.plugin for answer in rewrites))
+            return MergedToolCall("", answer.block_reason, "", (answer.plugin,))
+    rewrites = [answer.arguments_json for answer in answers if answer.arguments_json]
+    reasons = "; ".join(
+        f"{answer.plugin}: {answer.approval_reason}" for answer in answers if answer.approval_reason
+    )
+    return MergedToolCall(
+        rewrites[-1] if rewrites else "",
+        "",
+        _cut(reasons, APPROVAL_REASON_MAX_BYTES),
+        tuple(answer.plugin for answer in answers if answer.arguments_json or answer.approval_reason),
+        tuple(answer.plugin for answer in answers if answer.arguments_json),
+    )
 
 
 def is_object(text: str) -> bool:
@@ -121,3 +145,8 @@ def is_object(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _cut(text: str, max_bytes: int) -> str:
+    """Return the longest start of the text that fits and ends with a complete character."""
+    return text.encode()[:max_bytes].decode(errors="ignore")

@@ -202,8 +202,8 @@ create table deliveries (
     start_time timestamptz not null,
     latency interval not null,
     decision text not null check (decision in (
-        'allow', 'deny', 'continue', 'revise', 'finalize', 'proceed', 'rewrite', 'block', 'chosen', 'changed',
-        'compact', 'keep_whole', 'told', 'failed', 'skipped', 'dead', 'capped'
+        'allow', 'deny', 'continue', 'revise', 'finalize', 'proceed', 'rewrite', 'block', 'require_approval',
+        'chosen', 'changed', 'compact', 'keep_whole', 'told', 'failed', 'skipped', 'dead', 'capped'
     )),
     error text not null,
     attempt integer not null default 1,

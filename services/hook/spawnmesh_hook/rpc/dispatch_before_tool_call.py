@@ -18,7 +18,8 @@ from spawnmesh_hook.rpc.messages import check_own_run
 async def dispatch_before_tool_call(
     request: pb.DispatchBeforeToolCallRequest, caller: Caller, deps: Dependencies, budget: TimeBudget
 ) -> pb.DispatchBeforeToolCallResponse:
-    """Return the first block, or else the arguments as the last plugin rewrote them.
+    """Return the first block, or else the arguments as the last plugin rewrote them, with the
+    reasons of the plugins that require approval.
 
     Each plugin gets the arguments as the plugins above it rewrote them. No plugin below a block is
     called. Raises NOT_FOUND for another run, and PluginFailed.
@@ -32,11 +33,16 @@ async def dispatch_before_tool_call(
     )
     async with aclosing(answers):
         async for access, answer in answers:
+            decision = answer.decision
             size_bytes = current.ByteSize() + answer.ByteSize()
             arguments = await deps.workers.run(
-                caller.tenant_id, size_bytes, rewritten_arguments, access, current, answer.decision
+                caller.tenant_id, size_bytes, rewritten_arguments, access, current, decision
             )
-            parsed.append(ToolCallAnswer(access.plugin.name, arguments, answer.decision.block.reason))
+            parsed.append(
+                ToolCallAnswer(
+                    access.plugin.name, arguments, decision.block.reason, decision.require_approval.reason
+                )
+            )
             if parsed[-1].block_reason:
                 break
             current.arguments_json = arguments or current.arguments_json
@@ -51,4 +57,9 @@ def _render(merged: MergedToolCall) -> pb.DispatchBeforeToolCallResponse:
         decision.rewrite.arguments_json = merged.arguments_json
     else:
         decision.proceed.SetInParent()
-    return pb.DispatchBeforeToolCallResponse(decision=decision, decided_by=merged.decided_by)
+    return pb.DispatchBeforeToolCallResponse(
+        decision=decision,
+        decided_by=merged.decided_by,
+        approval_reason=merged.approval_reason,
+        rewritten_by=merged.rewritten_by,
+    )

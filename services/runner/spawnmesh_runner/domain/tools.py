@@ -1,4 +1,4 @@
-"""Names of MCP tools, and the refusal of a tool call."""
+"""Names of MCP tools, and the ends of a tool call that has no result."""
 
 MCP_PREFIX = "mcp__"
 """The names of all MCP servers' tools begin with it, and no name of a built-in tool does."""
@@ -10,6 +10,14 @@ def mcp_prefix(server: str) -> str:
     A server's name has no `__`, so no two servers give a tool the same name.
     """
     return f"{MCP_PREFIX}{server}__"
+
+
+class RunParked(Exception):
+    """The run waits for a person, and this runner does not hold it any more."""
+
+    def __init__(self, approval_id: str) -> None:
+        super().__init__(f"the run waits for approval {approval_id}")
+        self.approval_id = approval_id
 
 
 class ToolRefused(Exception):

@@ -1,5 +1,6 @@
 """A claimed run while this runner works on it."""
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from spawnmesh_runner.tools.calling.tool import AnyTool
 class Assignment:
     """A claimed run, and everything that the work on it needs.
 
-    Nine fields change during the run:
+    Ten fields change during the run:
 
     - `usage_total` grows with each model call.
     - `active_hooks` holds the values of `HookKind` that have a subscriber, as last listed.
@@ -40,6 +41,7 @@ class Assignment:
     - `lost_files` are the files that the run wrote on an earlier runner.
     - `repeated_calls` tells whether the run makes progress.
     - `interruption` tells what of the run must stop.
+    - `giving_up` is set once the run is handed over to a person.
 
     `tools_note` tells the model which of its tools are missing.
     """
@@ -60,6 +62,7 @@ class Assignment:
     lost_files: LostFiles = field(default_factory=LostFiles)
     repeated_calls: RepeatedCalls = field(default_factory=RepeatedCalls)
     interruption: Interruption = field(default_factory=Interruption)
+    giving_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def session_id(self) -> str:

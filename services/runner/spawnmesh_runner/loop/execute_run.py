@@ -29,6 +29,7 @@ from spawnmesh_runner.domain.failure import (
     is_disk_full,
 )
 from spawnmesh_runner.domain.reasons import RUN_LOST
+from spawnmesh_runner.domain.tools import RunParked
 from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment, render_usage, seconds_left
@@ -66,6 +67,7 @@ async def execute_run(
     answer.
 
     - When cancelled, release the run to the queue.
+    - When a person must decide first, the run is given up until then.
     - When something that it needs is unavailable, release it to be tried again later.
     - When an outage kept the lease from being renewed, stop, and release it when the outage is
       over, unless another runner has it by then.
@@ -105,6 +107,9 @@ async def execute_run(
                     claimed, held, peers, settings, mcp, sandbox, disk, changes, usage_total, start_seconds
                 )
                 is_accepted = True
+            except RunParked as parked:
+                span.set_attribute("spawnmesh.approval.id", parked.approval_id)
+                log.info("run waits for a person", approval=parked.approval_id)
             except RunInterrupted:
                 try:
                     await _end_interrupted(claimed, peers, usage_total)
@@ -152,7 +157,7 @@ async def _work(
 ) -> None:
     if claimed.run.HasField("interrupt_time"):
         raise RunInterrupted
-    interruption = Interruption()
+    interruption, giving_up = Interruption(), asyncio.Event()
 
     async def answer() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
@@ -170,6 +175,7 @@ async def _work(
                 usage_total=usage_total,
                 start_seconds=start_seconds,
                 interruption=interruption,
+                giving_up=giving_up,
             )
             await acquire_writer(assignment)
             await fetch_attachments(assignment)
@@ -185,6 +191,7 @@ async def _work(
         answer(),
         interruption,
         changes,
+        giving_up,
         heartbeat_share=settings.heartbeat_share,
     )
 

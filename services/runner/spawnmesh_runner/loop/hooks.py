@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import MutableSequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -80,16 +81,24 @@ async def publish_llm_output(assignment: Assignment, completion: generation_pb2.
     await _publish(assignment, f"llm_output:{uuid.uuid4().hex}", llm_output=event)
 
 
+@dataclass(frozen=True, slots=True)
+class AllowedCall:
+    """A call as the plugins allow it. With an `approval_reason`, a person must approve it."""
+
+    call: message_pb2.ToolCall
+    approval_reason: str = ""
+
+
 async def dispatch_before_tool_call(
     assignment: Assignment, call: message_pb2.ToolCall
-) -> message_pb2.ToolCall | ToolOutcome:
+) -> AllowedCall | ToolOutcome:
     """Return the call as the plugins allow it, or the outcome of a blocked call.
 
     A rewritten call names the plugins in `rewrittenBy`. Raises PLUGIN_FAILED if the run is to wait
     for a plugin that gives no answer.
     """
     if event_pb2.HOOK_KIND_BEFORE_TOOL_CALL not in assignment.active_hooks:
-        return call
+        return AllowedCall(call)
     try:
         arguments = call_arguments(call)
         redacted = redact_files(call.name, arguments)
@@ -125,16 +134,14 @@ async def dispatch_before_tool_call(
     if answer.decision.HasField("block"):
         return refusal(BLOCKED, answer.decision.block.reason)
     if not answer.decision.HasField("rewrite"):
-        return call
+        return AllowedCall(call, answer.approval_reason)
     try:
         rewritten = restore_files(json.loads(answer.decision.rewrite.arguments_json), arguments, redacted)
-        return (
-            call
-            if rewritten == arguments
-            else replace_arguments(call, rewritten, rewrittenBy=list(answer.decided_by))
-        )
+        if rewritten != arguments:
+            call = replace_arguments(call, rewritten, rewrittenBy=list(answer.rewritten_by))
+        return AllowedCall(call, answer.approval_reason)
     except (ValueError, TypeError, RecursionError):
-        plugins = ", ".join(answer.decided_by)
+        plugins = ", ".join(answer.rewritten_by)
         return refusal(
             Reason.PLUGIN_FAILED.value, f"the arguments that {plugins} gave the call cannot be read"
         )

@@ -4,19 +4,31 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.session.v1.approval_pb2 import TakeDecisionResponse
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import mark_failed, traced
 
 from spawnmesh_runner.domain.request_ids import call_request_id, result_request_id
+from spawnmesh_runner.domain.tools import RunParked
+from spawnmesh_runner.loop.approvals import (
+    approved_call,
+    ask_for_approval,
+    ask_person,
+    outcome_of,
+    policy_reason,
+    take_decision,
+)
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
 from spawnmesh_runner.loop.interruption import TurnInterrupted
 from spawnmesh_runner.loop.transcript_appends import append_message
 from spawnmesh_runner.loop.unfinished_turn import OpenCall
+from spawnmesh_runner.tools.ask_user import ASK_USER
 from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call, refusal
 from spawnmesh_runner.tools.calling.call_arguments import is_unredacted
 from spawnmesh_runner.tools.calling.interrupted_spawn import interrupted_spawn_outcome
@@ -29,6 +41,12 @@ _CUT_SHORT = refusal(
 )
 _MAYBE_DONE = refusal(
     "INTERRUPTED", "you were interrupted during this call, and it may or may not have been done"
+)
+
+_APPROVED_UNKNOWN = refusal(
+    "OUTCOME_UNKNOWN",
+    "a person approved this call, and the runner was replaced during it: it may or may not have been done,"
+    " and it is not made again",
 )
 
 _NEVER_KEPT = (Reason.ATTACHMENT_CONTENT_IS_MARKER, Reason.INVALID_REQUEST)
@@ -47,8 +65,9 @@ async def run_calls(assignment: Assignment, calls: Sequence[OpenCall]) -> None:
     """Make the calls in order and append the result of each.
 
     After an interrupt, the results say which calls were cut short and which were not made. Raises
-    TurnInterrupted then, MeshError when the run is lost or the transcript refuses a result, and
-    NoProgress when the run has made the same calls with the same results too often in a row.
+    TurnInterrupted then, RunParked when a person must decide before the next call, MeshError when
+    the run is lost or the transcript refuses a result, and NoProgress when the run has made the
+    same calls with the same results too often in a row.
     """
     digest = hashlib.sha256()
     for call in calls:
@@ -73,13 +92,33 @@ async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> Non
     can have been begun: a result is stored before the next call is made.
     """
     for number, call in enumerate(calls):
-        unknown = await _unknown_outcome(assignment, call, was_begun=number == 0)
+        taken = await take_decision(assignment, call)
         answer = (
-            await _execute(assignment, call, was_begun=number == 0)
-            if unknown is None
-            else await _not_run(assignment, call, unknown)
+            await _finish_undecided(assignment, call, was_begun=number == 0)
+            if taken is None
+            else await _finish_decided(assignment, call, taken)
         )
         await _append_result(assignment, call, answer)
+
+
+async def _finish_undecided(assignment: Assignment, call: OpenCall, *, was_begun: bool) -> _Answer:
+    """Make a call of which no approval was requested, unless it may have been made."""
+    tool = assignment.tools.get(call.call.name)
+    if tool is not None and policy_reason(assignment, tool):
+        was_begun = False
+    unknown = await _unknown_outcome(assignment, call, was_begun=was_begun)
+    if unknown is not None:
+        return await _not_run(assignment, call, unknown)
+    return await _execute(assignment, call, was_begun=was_begun)
+
+
+async def _finish_decided(assignment: Assignment, call: OpenCall, taken: TakeDecisionResponse) -> _Answer:
+    """Make a call as it was approved, at most once; no plugin is asked again."""
+    if (outcome := outcome_of(taken)) is not None:
+        return await _not_run(assignment, call, outcome)
+    if taken.was_begun and call.call.name != SESSIONS_SPAWN.name:  # A spawn has no second effect.
+        return await _not_run(assignment, call, _APPROVED_UNKNOWN)
+    return await _execute(assignment, call, approved=approved_call(call.call, taken.approval))
 
 
 async def _unknown_outcome(
@@ -114,10 +153,21 @@ def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
         session_id=assignment.session_id,
         answer_entry_id=call.answer_entry_id,
         request_id=call_request_id(call.answer_entry_id, call.index),
+        ask=partial(ask_person, assignment, call),
     )
 
 
-async def _execute(assignment: Assignment, open_call: OpenCall, *, was_begun: bool = False) -> _Answer:
+async def _execute(
+    assignment: Assignment,
+    open_call: OpenCall,
+    *,
+    was_begun: bool = False,
+    approved: message_pb2.ToolCall | None = None,
+) -> _Answer:
+    """Make the call after the plugins have allowed it, or as a person `approved` it.
+
+    Raises RunParked for a call that a person must approve.
+    """
     call = open_call.call
     tool = assignment.tools.get(call.name)
     if tool is None:
@@ -132,30 +182,49 @@ async def _execute(assignment: Assignment, open_call: OpenCall, *, was_begun: bo
         gen_ai__tool__type="function",
         gen_ai__conversation__id=assignment.session_id,
     ) as span:
-        judged = await _judge(assignment, call, _cut_short(tool) if was_begun else _NOT_MADE)
+        judged: message_pb2.ToolCall | ToolOutcome | None = approved
         start_seconds = monotonic_seconds()
-        if not isinstance(judged, ToolOutcome):
-            assignment.called_tools.add(tool.name)
-        outcome = (
-            judged
-            if isinstance(judged, ToolOutcome)
-            else await _make(assignment, tool, judged, _scope(assignment, open_call))
-        )
+        try:
+            if judged is None:
+                interrupted = _cut_short(tool) if was_begun else _NOT_MADE
+                judged = await _judge(assignment, open_call, tool, interrupted)
+                start_seconds = monotonic_seconds()
+            if isinstance(judged, ToolOutcome):
+                outcome = judged
+            else:
+                assignment.called_tools.add(tool.name)
+                outcome = await _make(assignment, tool, judged, _scope(assignment, open_call))
+        except RunParked as parked:
+            outcome = parked
+            span.set_attribute("spawnmesh.approval.id", parked.approval_id)
         latency = timedelta(seconds=monotonic_seconds() - start_seconds)
-        if outcome.error_reason:
+        if isinstance(outcome, ToolOutcome) and outcome.error_reason:
             mark_failed(span, outcome.error_reason)
+    if isinstance(outcome, RunParked):
+        raise outcome
     await publish_tool_outcome(assignment, open_call, outcome, latency)
     return _Answer(outcome, None if isinstance(judged, ToolOutcome) or judged is call else judged)
 
 
 async def _judge(
-    assignment: Assignment, call: message_pb2.ToolCall, interrupted: ToolOutcome
+    assignment: Assignment, open_call: OpenCall, tool: AnyTool, interrupted: ToolOutcome
 ) -> message_pb2.ToolCall | ToolOutcome:
-    """Return the call as the plugins allow it, or the outcome of one that is not made."""
+    """Return the call as the plugins allow it, or the outcome of one that is not made.
+
+    Raises RunParked for a call that a person must approve.
+    """
     try:
-        return await assignment.interruption.cut_turn(dispatch_before_tool_call(assignment, call))
+        allowed = await assignment.interruption.cut_turn(
+            dispatch_before_tool_call(assignment, open_call.call)
+        )
     except TurnInterrupted:
         return interrupted
+    if isinstance(allowed, ToolOutcome):
+        return allowed
+    reasons = filter(None, (policy_reason(assignment, tool), allowed.approval_reason))
+    if reason := "; ".join(reasons):
+        return await ask_for_approval(assignment, open_call, tool, allowed.call, reason)
+    return allowed.call
 
 
 async def _make(
@@ -163,10 +232,11 @@ async def _make(
 ) -> ToolOutcome:
     """Make the call, and cut it short at an interrupt.
 
-    A spawn is waited for: it is soon over, and the model should know of the child.
+    A spawn is waited for: it is soon over, and the model should know of the child. So is a
+    question: the run is soon given up.
     """
     making = execute_call(tool, call, scope)
-    if tool.name == SESSIONS_SPAWN.name:
+    if tool.name in (SESSIONS_SPAWN.name, ASK_USER.name):
         return await making
     try:
         return await assignment.interruption.cut_turn(making)

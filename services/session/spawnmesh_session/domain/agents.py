@@ -1,7 +1,8 @@
 """Agents: what runs a session, and what it may do."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import AGENT_ID
@@ -20,6 +21,7 @@ BUILT_IN_TOOLS = (
     "sessions_wait",
     "transcript_search",
     "transcript_describe",
+    "ask_user",
 )
 
 
@@ -27,7 +29,8 @@ BUILT_IN_TOOLS = (
 class AgentProfile:
     """The prompt, models, tools and limits of an agent. A limit of 0 is no limit.
 
-    The version rises by one with each change.
+    `approval` is the ApprovalPolicy of the contract as JSON, empty if there is none. The version
+    rises by one with each change.
     """
 
     agent_id: str
@@ -39,6 +42,7 @@ class AgentProfile:
     context_token_budget: int
     thinking: str = ""
     mcp_servers: tuple[str, ...] = ()
+    approval: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
 
 

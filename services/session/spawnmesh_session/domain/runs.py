@@ -23,13 +23,14 @@ class RunState(StrEnum):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED.
 
     FINALIZING goes back to RUNNING for a revision or a pending message. A released run goes back to
-    QUEUED. Any live run can end as FAILED, TIMED_OUT, KILLED or INTERRUPTED. A terminal state is
-    set once.
+    QUEUED. A RUNNING run that waits for a person is WAITING_APPROVAL, and then QUEUED. Any live run
+    can end as FAILED, TIMED_OUT, KILLED or INTERRUPTED. A terminal state is set once.
     """
 
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
     FINALIZING = "FINALIZING"
+    WAITING_APPROVAL = "WAITING_APPROVAL"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     TIMED_OUT = "TIMED_OUT"
@@ -94,7 +95,8 @@ class Run:
 
     `decided_text_key` identifies the decided text by entry and hash. `capped_revisions` are those
     of the decided draft. `superseded_entry_ids` are drafts that may never become the answer.
-    `runner_id` names the last runner. Since `interrupt_time`, no draft is decided any more.
+    `runner_id` names the last runner. Since `interrupt_time`, no draft is decided any more. It
+    waits for the approval `approval_id`, if that is not empty.
     """
 
     run_id: str
@@ -113,6 +115,7 @@ class Run:
     revision_count: int
     deadline_time: datetime
     queue_time: datetime
+    first_queue_time: datetime
     start_time: datetime | None
     end_time: datetime | None
     delay: RunDelay = RunDelay()
@@ -120,6 +123,8 @@ class Run:
     superseded_entry_ids: tuple[str, ...] = ()
     runner_id: str = ""
     interrupt_time: datetime | None = None
+    approval_count: int = 0
+    approval_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

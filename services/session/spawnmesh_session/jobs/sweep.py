@@ -1,4 +1,5 @@
-"""The sweep: it ends runs that no runner can finish, and applies the retention.
+"""The sweep: it ends runs that no runner can finish, decides on approvals whose time is over, and
+applies the retention.
 
 What a request has begun and does not finish is left to the jobs of `jobs.clean_ups`. Revocations of
 tokens that have expired are forgotten.
@@ -16,9 +17,10 @@ from spawnmesh_core.errors import error_label
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_runtime.impersonation import impersonate
 
-from spawnmesh_session.domain.runs import outcome_of_lost
+from spawnmesh_session.domain.runs import RunState, outcome_of_lost
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.retention import RetentionJob
+from spawnmesh_session.operations.approval_decisions import ApprovalDecider
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import revoked_tokens, run_queue, runs, tenants
 from spawnmesh_session.store.run_queue import LostRun
@@ -39,6 +41,7 @@ class Sweeper:
 
     database: Database
     terminator: RunTerminator
+    decider: ApprovalDecider
     retention: RetentionJob
     lease_ttl: timedelta
     interval_seconds: float
@@ -68,7 +71,10 @@ class Sweeper:
             await asyncio.sleep(self.interval_seconds)
 
     async def end_lost_runs(self) -> int:
-        """End runs past their deadline or without attempts; return their number."""
+        """End runs past their deadline or without attempts, and let approvals expire.
+
+        Return the number of the ended runs.
+        """
         ended = 0
         for _ in range(_MAX_PAGES):
             async with self.database.transaction(ALL_TENANTS) as connection:
@@ -98,6 +104,10 @@ class Sweeper:
         async with self.database.pipelined(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
             entry = await run_queue.lock_lost_entry(connection, lost)
+            if locked.run.state is RunState.WAITING_APPROVAL:
+                if entry is None or not entry.is_past_deadline:
+                    return False
+                return await self.decider.expire(connection, tenant_id, locked, self.terminator)
             outcome = outcome_of_lost(locked.run, entry)
             if outcome is None:
                 return False

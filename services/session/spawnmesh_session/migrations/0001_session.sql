@@ -22,7 +22,7 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
---     session_events, tenant_deletions, revoked_tokens, service_uptime, shared_hooks,
+--     session_events, approvals, tenant_deletions, revoked_tokens, service_uptime, shared_hooks,
 --     audit_chains, audit_events
 --   Row-level security
 --   Views
@@ -68,6 +68,7 @@ create table agents (
     context_token_budget integer not null,
     thinking             text    not null default '',
     mcp_servers          text[]  not null default '{}',
+    approval             jsonb   not null default '{}', -- The calls that need an approval.
     version              bigint  not null default 1, -- It rises with each change.
     primary key (tenant_id, agent_id)
 );
@@ -81,8 +82,13 @@ create domain cleanup as text check (value in ('DELETE', 'KEEP'));
 create domain runtime as text check (value in ('SUBAGENT', 'EXTERNAL'));
 create domain attempts as integer check (value >= 0);
 create domain run_state as text check (value in (
-    'QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED', 'INTERRUPTED'
+    'QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED',
+    'INTERRUPTED'
 ));
+create domain approval_state as text check (value in (
+    'PENDING', 'APPROVED', 'DENIED', 'ANSWERED', 'EXPIRED', 'WITHDRAWN'
+));
+create domain expiry_policy as text check (value in ('DENY', 'FAIL'));
 create domain event_kind as text check (value in (
     'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'SPAWN_FAILED', 'CLOSED'
 ));
@@ -176,6 +182,7 @@ create table runs (
     revision_count       integer     not null default 0,
     deadline_time        timestamptz not null,
     queue_time           timestamptz not null default now(),
+    first_queue_time     timestamptz not null default now(),
     start_time           timestamptz,
     end_time             timestamptz,
     delay_count          integer     not null default 0,    -- Releases because something was unavailable.
@@ -184,21 +191,25 @@ create table runs (
     not_before_time      timestamptz,                       -- The end of the last delay.
     capped_revisions     jsonb       not null default '[]', -- Of the decided draft: plugins with their caps.
     interrupt_time       timestamptz,                       -- A caller asked it to end; no draft is decided.
+    approval_count       integer     not null default 0,    -- Approvals that it has requested.
+    approval_id          text        not null default '',   -- Of the one for which it waits.
+    wait_time            timestamptz,                       -- Since when it waits.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (first_epoch between 0 and epoch),
     check (lost_epoch between 0 and epoch),
-    check (least(position, attempt_count, revision_count, delay_count) >= 0)
+    check (least(position, attempt_count, revision_count, delay_count, approval_count) >= 0)
 );
 alter table runs alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 -- The newest run of a session; delete_runs, list_killed_runs.
 create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);
 -- lock_live_run. A session has at most one live run.
 create unique index runs_one_live_idx on runs (session_id, tenant_id)
-    where state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0;
+    where state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL') and position >= 0;
 
 -- The queue of runs: a waiting run from its queueing, a held run from the end of its lease. A run
--- that ends leaves it.
+-- that ends leaves it. A run that waits for a person is parked: its entry is due when it expires, so
+-- it cannot be claimed, and it expires when the time for the decision is over.
 create table run_queue (
     tenant_id     text        not null,
     run_id        text        not null,
@@ -208,6 +219,7 @@ create table run_queue (
     max_attempts  attempts    not null default 1,          -- The claims that the run may use.
     attempts_left attempts    not null default 1,          -- Those that it has not used.
     leased        boolean     not null default false,
+    parked        boolean     not null default false,      -- The run waits for a person.
     epoch         bigint      not null default 0,          -- Of the run while a runner holds it, else 0.
     runtime       runtime     not null default 'SUBAGENT', -- The runtime of its session.
     agent_id      text        not null default '',         -- The agent of its session.
@@ -314,6 +326,43 @@ alter table session_events alter column tenant_id set statistics 0;
 -- prune_events.
 create index session_events_prune_idx on session_events (tenant_id, event_time)
     where event_time >= '-infinity';
+
+-- Tool calls that wait for a person, and questions: PENDING, then another state, set once. The id is
+-- derived from the run and the call. A row is deleted with its session.
+create table approvals (
+    tenant_id             text           not null,
+    approval_id           text           not null,
+    session_id            text           not null,
+    run_id                text           not null,
+    agent_id              text           not null,
+    ancestor_ids          text[]         not null,              -- Of the session.
+    state                 approval_state not null default 'PENDING',
+    tool_name             text           not null default '',   -- Empty for a question.
+    arguments_json        text           not null default '',
+    parameters_json       text           not null default '',   -- The schema of the arguments.
+    question              text           not null default '',
+    choices               text[]         not null default '{}',
+    reason                text           not null default '',
+    on_expiry             expiry_policy  not null,
+    create_time           timestamptz    not null,
+    expire_time           timestamptz    not null,
+    decide_time           timestamptz,
+    decided_by            text           not null default '',
+    edited_arguments_json text           not null default '',
+    text                  text           not null default '',   -- Why it was denied, or the answer.
+    begin_epoch           bigint         not null default 0,    -- Of the runner that began the call.
+    begin_time            timestamptz,
+    primary key (tenant_id, approval_id),
+    foreign key (tenant_id, session_id) references sessions on delete cascade,
+    check ((tool_name = '') <> (question = ''))
+);
+alter table approvals
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column state set statistics 0;
+-- list_approvals, of those that are pending.
+create index approvals_pending_idx on approvals (tenant_id, approval_id) where state = 'PENDING';
+-- list_approvals, of a session alone; withdraw_approvals, delete_approvals.
+create index approvals_session_idx on approvals (session_id, tenant_id, approval_id);
 
 -- KILL -> SETTLE -> ROWS -> PEERS -> DONE. While a row is not DONE, nothing begins in the tenant.
 -- The row remains after the tenant's own row: it is the report of the deletion.
@@ -472,6 +521,11 @@ create policy take_of_every_tenant on run_queue for update
 alter table inbox_messages enable row level security;
 alter table inbox_messages force row level security;
 create policy tenant on inbox_messages using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table approvals enable row level security;
+alter table approvals force row level security;
+create policy tenant on approvals using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table session_events enable row level security;

@@ -17,6 +17,7 @@ from spawnmesh_session.domain.runs import (
 from spawnmesh_session.domain.sessions import Session, SessionMode, SessionState
 from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import masks_secrets, require_ready
+from spawnmesh_session.operations.approval_withdrawal import withdraw_and_queue
 from spawnmesh_session.operations.caller_lease import require_lease_of
 from spawnmesh_session.operations.decided_runs import until_undecided
 from spawnmesh_session.operations.masking import mask_secrets
@@ -118,6 +119,8 @@ class MessageSender:
             if live is None:
                 limit = spawn_limits_of(tenant.settings).max_queued_run_count
                 check_queue(await runs.count_waiting_runs(connection, tenant_id, limit=limit), limit)
+            if message.is_urgent and live is not None and live.approval_id:
+                live = await withdraw_and_queue(connection, tenant_id, live)
             interrupts = message.is_urgent and live is not None and _is_working(live)
             await inbox.insert_message(connection, tenant_id, session_id, key, to_store, is_urgent=interrupts)
             if live is not None:

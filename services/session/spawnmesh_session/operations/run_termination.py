@@ -20,6 +20,7 @@ from spawnmesh_session.domain.sessions import (
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations import follow_up_jobs
+from spawnmesh_session.operations.approval_withdrawal import withdraw_approval
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_spans import RunSpan
@@ -70,6 +71,8 @@ class RunTerminator:
         session_id = session.session_id
         outcome, text = await _mask(connection, tenant_id, session, outcome)
         ended = await runs.end_run(connection, tenant_id, run, outcome, token_ttl=self.token_ttl, epoch=epoch)
+        if run.approval_id:
+            await withdraw_approval(connection, tenant_id, run.approval_id)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         withdrawal = await _withdrawal(connection, tenant_id, run, outcome)
@@ -77,7 +80,7 @@ class RunTerminator:
         if closing or session.mode == SessionMode.RUN:
             due += await close_session(connection, tenant_id, session, locked.hooks)
         else:
-            since = _queued_since(run, session)
+            since = _queued_since(run)
             if await inbox.count_inbox(connection, tenant_id, session_id, arrived_after=since):
                 await self.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
         await enqueue(connection, tenant_id, *due)
@@ -120,14 +123,11 @@ class RunTerminator:
             await self.queuer.queue_run(connection, tenant_id, parent_id, parent.run_timeout)
 
 
-def _queued_since(run: Run, session: Session) -> datetime:
-    """Return the time after which a message that the run has not read gets a run of its own.
-
-    The deadline dates from the first queueing; queue_time changes when a run is released.
-    """
+def _queued_since(run: Run) -> datetime:
+    """Return the time after which a message that the run has not read gets a run of its own."""
     if run.interrupt_time is not None:
         return run.interrupt_time
-    return run.deadline_time - session.run_timeout
+    return run.first_queue_time
 
 
 def _jobs_of_end(

@@ -88,4 +88,5 @@ def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.Cl
         first_epoch=run.first_epoch,
         enabled_hooks=render_hooks(claimed.hooks),
         pending_message_count=claimed.unread_count,
+        approval_count=run.approval_count,
     )

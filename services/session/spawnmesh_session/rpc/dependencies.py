@@ -9,6 +9,8 @@ from spawnmesh_runtime.limiter import FairLimiter
 
 from spawnmesh_session.clients.tenant_participants import TenantParticipants
 from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.approval_decisions import ApprovalDecider
+from spawnmesh_session.operations.approval_requests import ApprovalRequester
 from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
@@ -41,6 +43,8 @@ class Dependencies:
     terminator: RunTerminator
     killer: FamilyKiller
     interrupter: RunInterrupter
+    requester: ApprovalRequester
+    decider: ApprovalDecider
     sender: MessageSender
     run_changes: RunChangeHints
     deleter: SessionDeleter

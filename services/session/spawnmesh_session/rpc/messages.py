@@ -15,6 +15,7 @@ from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh.hook.v1.revision_pb2 import CappedRevision, RevisionCap
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
+from spawnmesh.session.v1.approval_pb2 import ApprovalPolicy
 from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import PagedRequest, page_token, position_of
@@ -136,6 +137,7 @@ def render_run(run: Run) -> pb.Run:
         delay=_render_delay(run.delay) if run.delay.count else None,
         capped_revisions=_render_capped(run) if run.state is RunState.SUCCEEDED else (),
         interrupt_time=render_time(run.interrupt_time),
+        approval_id=run.approval_id,
     )
 
 
@@ -210,6 +212,7 @@ def render_agent(agent: AgentProfile) -> tenant_pb2.AgentProfile:
         context_token_budget=agent.context_token_budget,
         thinking=render_thinking(agent.thinking),
         mcp_servers=agent.mcp_servers,
+        approval=ParseDict(dict(agent.approval), ApprovalPolicy()) if agent.approval else None,
         version=agent.version,
         etag=etag_of(agent),
     )

@@ -5,10 +5,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 import grpc
+from spawnmesh.session.v1 import approval_pb2 as approvals_pb
+from spawnmesh.session.v1 import approval_service_pb2 as approval_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1 import token_service_pb2 as token_pb
+from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceServicer
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
@@ -19,6 +22,7 @@ from spawnmesh_session.rpc.acknowledge_inbox import acknowledge_inbox
 from spawnmesh_session.rpc.archive_session import archive_session
 from spawnmesh_session.rpc.claim_runs import claim_runs
 from spawnmesh_session.rpc.create_tenant import create_tenant
+from spawnmesh_session.rpc.decide_approval import decide_approval
 from spawnmesh_session.rpc.delete_agent import delete_agent
 from spawnmesh_session.rpc.delete_session import delete_session
 from spawnmesh_session.rpc.delete_tenant import delete_tenant
@@ -29,6 +33,7 @@ from spawnmesh_session.rpc.end_interrupted_run import end_interrupted_run
 from spawnmesh_session.rpc.fail_run import fail_run
 from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
+from spawnmesh_session.rpc.get_approval import get_approval
 from spawnmesh_session.rpc.get_session import get_session
 from spawnmesh_session.rpc.get_tenant import get_tenant
 from spawnmesh_session.rpc.get_tenant_status import get_tenant_status
@@ -36,13 +41,16 @@ from spawnmesh_session.rpc.heartbeat_run import heartbeat_run
 from spawnmesh_session.rpc.interrupt_run import interrupt_run
 from spawnmesh_session.rpc.kill_session import kill_session
 from spawnmesh_session.rpc.list_agents import list_agents
+from spawnmesh_session.rpc.list_approvals import list_approvals
 from spawnmesh_session.rpc.list_inbox import list_inbox
 from spawnmesh_session.rpc.list_sessions import list_sessions
 from spawnmesh_session.rpc.list_tenants import list_tenants
 from spawnmesh_session.rpc.release_run import release_run
+from spawnmesh_session.rpc.request_approval import request_approval
 from spawnmesh_session.rpc.revoke_token import revoke_token
 from spawnmesh_session.rpc.send_message import send_message
 from spawnmesh_session.rpc.spawn_session import spawn_session
+from spawnmesh_session.rpc.take_decision import take_decision
 from spawnmesh_session.rpc.update_agent import update_agent
 from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
@@ -155,10 +163,42 @@ class RunServicer(RunServiceServicer):
     async def FailRun(self, request: run_pb.FailRunRequest, context: Context) -> run_pb.FailRunResponse:
         return await fail_run(request, current_caller(), self.deps)
 
+    async def RequestApproval(
+        self, request: approvals_pb.RequestApprovalRequest, context: Context
+    ) -> approvals_pb.RequestApprovalResponse:
+        return await request_approval(request, current_caller(), self.deps)
+
+    async def TakeDecision(
+        self, request: approvals_pb.TakeDecisionRequest, context: Context
+    ) -> approvals_pb.TakeDecisionResponse:
+        return await take_decision(request, current_caller(), self.deps)
+
     async def ReleaseRun(
         self, request: run_pb.ReleaseRunRequest, context: Context
     ) -> run_pb.ReleaseRunResponse:
         return await release_run(request, current_caller(), self.deps)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalServicer(ApprovalServiceServicer):
+    """Forwards the RPCs of ApprovalService."""
+
+    deps: Dependencies
+
+    async def ListApprovals(
+        self, request: approval_pb.ListApprovalsRequest, context: Context
+    ) -> approval_pb.ListApprovalsResponse:
+        return await list_approvals(request, current_caller(), self.deps)
+
+    async def GetApproval(
+        self, request: approval_pb.GetApprovalRequest, context: Context
+    ) -> approval_pb.GetApprovalResponse:
+        return await get_approval(request, current_caller(), self.deps)
+
+    async def DecideApproval(
+        self, request: approval_pb.DecideApprovalRequest, context: Context
+    ) -> approval_pb.DecideApprovalResponse:
+        return await decide_approval(request, current_caller(), self.deps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """UpdateAgent. Changes the fields of an agent that `update_mask` names, or creates the agent."""
 
+from google.protobuf.json_format import MessageToDict
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile as AgentProto
 from spawnmesh.session.v1.tenant_service_pb2 import UpdateAgentRequest, UpdateAgentResponse
 from spawnmesh_calls.field_masks import Path, apply_changes, changed_paths
@@ -81,4 +82,5 @@ def _parse_agent(agent: AgentProto) -> AgentProfile:
         context_token_budget=agent.context_token_budget,
         thinking=parse_thinking(agent.thinking),
         mcp_servers=tuple(agent.mcp_servers),
+        approval=MessageToDict(agent.approval, preserving_proto_field_name=True),
     )

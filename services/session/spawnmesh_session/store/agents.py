@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -16,7 +17,7 @@ def _columns(tenant_id: str, agent: AgentProfile) -> dict[str, Any]:
     columns = {
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(agent).items()
     }
-    return {**columns, "tenant_id": tenant_id}
+    return {**columns, "approval": Jsonb(columns["approval"]), "tenant_id": tenant_id}
 
 
 async def write_agent(connection: Connection, tenant_id: str, agent: AgentProfile) -> bool:

@@ -1,23 +1,25 @@
 -- name: write_agent
 -- Locks the agent. Writes nothing if it is not one version older. Index: agents_pkey.
 insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count,
-                    context_token_budget, thinking, mcp_servers, version)
+                    context_token_budget, thinking, mcp_servers, approval, version)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s,
-        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s, %(version)s)
+        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s, %(approval)s,
+        %(version)s)
 on conflict (tenant_id, agent_id) do update
 set system_prompt = excluded.system_prompt, models = excluded.models, tools = excluded.tools,
     spawnable_agents = excluded.spawnable_agents, max_turn_count = excluded.max_turn_count,
     context_token_budget = excluded.context_token_budget, thinking = excluded.thinking,
-    mcp_servers = excluded.mcp_servers, version = excluded.version
+    mcp_servers = excluded.mcp_servers, approval = excluded.approval, version = excluded.version
 where excluded.version = agents.version + 1
 returning agent_id
 
 -- name: insert_agent
 -- Does nothing if the agent exists. Index: agents_pkey.
 insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count,
-                    context_token_budget, thinking, mcp_servers, version)
+                    context_token_budget, thinking, mcp_servers, approval, version)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s,
-        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s, %(version)s)
+        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s, %(approval)s,
+        %(version)s)
 on conflict do nothing
 
 -- name: delete_agent
@@ -42,7 +44,8 @@ with page as (
 ), measured as (
     select p.*, row_number() over by_id as rank, count(*) over () as found_count,
            sum(octet_length(system_prompt) + octet_length(models::text) + octet_length(tools::text)
-               + octet_length(spawnable_agents::text) + octet_length(mcp_servers::text)) over by_id as bytes
+               + octet_length(spawnable_agents::text) + octet_length(mcp_servers::text)
+               + octet_length(approval::text)) over by_id as bytes
     from page p
     window by_id as (order by agent_id)
 )

@@ -71,6 +71,9 @@ def run_of(row: Row) -> Run:
         superseded_entry_ids=tuple(row["superseded_entry_ids"]),
         runner_id=row["runner_id"],
         interrupt_time=time_of(row["interrupt_time"]),
+        approval_count=row["approval_count"],
+        approval_id=row["approval_id"],
+        first_queue_time=_required(time_of(row["first_queue_time"])),
     )
 
 
@@ -127,6 +130,7 @@ def agent_of(row: Row) -> AgentProfile:
         context_token_budget=row["context_token_budget"],
         thinking=row["thinking"],
         mcp_servers=tuple(row["mcp_servers"]),
+        approval=row["approval"],
         version=row["version"],
     )
 

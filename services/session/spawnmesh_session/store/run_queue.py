@@ -141,6 +141,13 @@ async def extend_lease(
     return ExtendedLease(**extended[0], unread_count=news["unread"], interrupt=interrupt)
 
 
+async def has_urgent_message(connection: Connection, tenant_id: str, session_id: str, run_id: str) -> bool:
+    """Return whether a message that interrupts the turn of the run waits in its inbox."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "run_id": run_id}
+    row = await (await connection.execute(_SQL["read_news"], values)).fetchone()
+    return row is not None and bool(row["is_urgent"])
+
+
 async def undo_take(connection: Connection, taken: TakenRun) -> None:
     """Undo `take_claimable_runs`: the entry is as before, and runners wake on the commit.
 
@@ -161,6 +168,26 @@ async def release_entry(
     await connection.execute(_SQL["release_entry"], values)
     if not pause:
         await connection.execute(_SQL["notify_runners"], values)
+
+
+async def park_entry(
+    connection: Connection, tenant_id: str, run_id: str, *, attempt_count: int, expire_time: datetime
+) -> None:
+    """Let the run, with so many attempts used, be claimed by no runner, and expire at this time."""
+    values = {
+        "tenant_id": tenant_id,
+        "run_id": run_id,
+        "attempt_count": attempt_count,
+        "expire_time": expire_time,
+    }
+    await connection.execute(_SQL["park_entry"], values)
+
+
+async def unpark_entry(connection: Connection, tenant_id: str, run_id: str, deadline_time: datetime) -> None:
+    """Let a parked run be claimed until its deadline. Runners wake when the transaction commits."""
+    values = {"tenant_id": tenant_id, "run_id": run_id, "deadline_time": deadline_time}
+    await connection.execute(_SQL["unpark_entry"], values)
+    await connection.execute(_SQL["notify_runners"], values)
 
 
 async def set_attempts(connection: Connection, tenant_id: str, run_id: str, attempt_count: int) -> None:

@@ -185,6 +185,19 @@ update run_queue set due_time = now() + %(pause)s::interval, leased = false, epo
                      attempts_left = max_attempts - %(attempt_count)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
+-- name: park_entry
+-- The run cannot be claimed, and expires when the time for the decision of a person is over. Locks
+-- the entry; the transaction has locked the session before. Index: run_queue_pkey.
+update run_queue set due_time = %(expire_time)s, expire_time = %(expire_time)s, leased = false, parked = true,
+                     epoch = 0, attempts_left = max_attempts - %(attempt_count)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: unpark_entry
+-- The run can be claimed again, until its deadline. Locks the entry; the transaction has locked the
+-- session before. Index: run_queue_pkey.
+update run_queue set due_time = now(), expire_time = %(deadline_time)s, again_time = null, parked = false
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
 -- name: set_attempts
 -- The run has used so many attempts. Locks the entry; the transaction has locked the session
 -- before. Index: run_queue_pkey.
@@ -285,6 +298,7 @@ for update
 -- name: count_live_runs
 -- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole
 -- table.
-select count(*) filter (where not (leased and due_time > now())) as waiting,
-       count(*) filter (where leased and due_time > now()) as held
+select count(*) filter (where not parked and not (leased and due_time > now())) as waiting,
+       count(*) filter (where leased and due_time > now()) as held,
+       count(*) filter (where parked) as waiting_approval
 from run_queue

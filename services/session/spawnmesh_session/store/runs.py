@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
@@ -112,13 +112,23 @@ async def find_run(connection: Connection, tenant_id: str, session_id: str, run_
     return run_of(row)
 
 
+async def read_time(connection: Connection) -> datetime:
+    """Return the time of the database, for a write of a transaction that has its locks.
+
+    A write on a Citus cluster cannot ask for the time itself.
+    """
+    [clock] = await (await connection.execute(_SQL["read_clock"])).fetchall()
+    now: datetime = clock["read_time"]
+    return now
+
+
 async def interrupt_run(connection: Connection, tenant_id: str, run_id: str) -> Run:
     """Let no draft of the locked run be decided any more, and return it.
 
     A run that was interrupted before keeps the time of that.
     """
-    [clock] = await (await connection.execute(_SQL["read_clock"])).fetchall()
-    values = {"tenant_id": tenant_id, "run_id": run_id, "interrupt_time": clock["read_time"]}
+    now = await read_time(connection)
+    values = {"tenant_id": tenant_id, "run_id": run_id, "interrupt_time": now}
     row = await (await connection.execute(_SQL["interrupt_run"], values)).fetchone()
     return require_run(run_id, run_of(row) if row else None)
 
@@ -255,6 +265,44 @@ async def release_run(
     await run_queue.release_entry(
         connection, tenant_id, run_id, attempt_count=run.attempt_count, pause=delay.pause
     )
+    return run
+
+
+async def park_run(
+    connection: Connection, tenant_id: str, run: Run, approval_id: str, now: datetime, expire_time: datetime
+) -> Run:
+    """Let the locked and held run wait for a person until `expire_time`, without a runner.
+
+    This does not count as an attempt.
+    """
+    values = {
+        "tenant_id": tenant_id,
+        "run_id": run.run_id,
+        "epoch": run.epoch,
+        "approval_id": approval_id,
+        "now": now,
+    }
+    row = await (await connection.execute(_SQL["park_run"], values)).fetchone()
+    if row is None:
+        raise RuntimeError("a run that was locked and held was not parked")
+    parked = run_of(row)
+    await run_queue.park_entry(
+        connection, tenant_id, run.run_id, attempt_count=parked.attempt_count, expire_time=expire_time
+    )
+    return parked
+
+
+async def unpark_run(connection: Connection, tenant_id: str, run_id: str, now: datetime) -> Run:
+    """Queue the locked run that waits for a person.
+
+    Its deadline is later by the time of the wait.
+    """
+    values = {"tenant_id": tenant_id, "run_id": run_id, "now": now}
+    row = await (await connection.execute(_SQL["unpark_run"], values)).fetchone()
+    if row is None:
+        raise RuntimeError("a run that was locked and waited was not queued")
+    run = run_of(row)
+    await run_queue.unpark_entry(connection, tenant_id, run_id, run.deadline_time)
     return run
 
 

@@ -10,9 +10,10 @@ with next as (
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
     returning tenant_id, session_id, last_cursor, runtime, agent_id
 ), queued as (
-    insert into runs (tenant_id, run_id, session_id, position, state, queue_time, deadline_time)
+    insert into runs (tenant_id, run_id, session_id, position, state, queue_time, first_queue_time,
+                      deadline_time)
     select n.tenant_id, %(run_id)s, n.session_id, n.last_cursor, 'QUEUED', statement_timestamp(),
-           statement_timestamp() + %(run_timeout)s::interval
+           statement_timestamp(), statement_timestamp() + %(run_timeout)s::interval
     from next n
     returning *
 ), placed as (
@@ -37,7 +38,7 @@ from _spawnmesh_channels c
 -- name: count_waiting_runs
 -- Takes no lock. Runs that wait and spawns in progress. Index: run_queue_tenant_due_idx, jobs_pkey.
 select (select count(*) from run_queue
-        where tenant_id = %(tenant_id)s and due_time >= '-infinity' and not leased)
+        where tenant_id = %(tenant_id)s and due_time >= '-infinity' and not leased and not parked)
        + (select count(*) from jobs where tenant_id = %(tenant_id)s and kind = 'undo_spawn') as waiting
 
 -- name: lock_queue
@@ -56,7 +57,7 @@ select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for u
 -- Locks the session's live run, if any. Index: runs_one_live_idx.
 select * from runs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-  and state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0
+  and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL') and position >= 0
 for update
 
 -- name: read_clock
@@ -192,12 +193,30 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
 
+-- name: park_run
+-- Locks the run. It waits for a person and is held by no runner. Does not count as an attempt.
+-- Returns no row if the run is not held at the epoch. The transaction has read the time before.
+-- Index: runs_pkey.
+update runs set state = 'WAITING_APPROVAL', attempt_count = attempt_count - 1,
+                approval_count = approval_count + 1, approval_id = %(approval_id)s, wait_time = %(now)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
+  and state in ('RUNNING', 'FINALIZING')
+returning *
+
+-- name: unpark_run
+-- Locks the run. It is queued again, and its deadline is later by the time of the wait. Returns no
+-- row if the run does not wait. The transaction has read the time before. Index: runs_pkey.
+update runs set state = 'QUEUED', queue_time = %(now)s, approval_id = '', wait_time = null,
+                deadline_time = deadline_time + (%(now)s - wait_time)
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state = 'WAITING_APPROVAL'
+returning *
+
 -- name: give_back_attempt
 -- Locks the run. The runner at the epoch was not lost, but cut off by an outage: the attempt that
 -- was used for it is given back, once. Returns no row if none was used. Index: runs_pkey.
 update runs set attempt_count = attempt_count - 1, lost_epoch = 0
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and lost_epoch = %(epoch)s and lost_epoch > 0
-  and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+  and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL')
 returning attempt_count
 
 -- name: end_run
@@ -210,8 +229,10 @@ with ended as (
     update runs set state = %(state)s,
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
                     result_text = %(result_text)s, error_reason = %(error_reason)s,
-                    error_message = %(error_message)s, usage = coalesce(%(usage)s, usage), end_time = now()
-    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+                    error_message = %(error_message)s, usage = coalesce(%(usage)s, usage), end_time = now(),
+                    approval_id = '', wait_time = null
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+      and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL')
       and (%(epoch)s::bigint is null or epoch = %(epoch)s)
     returning *
 ), gone as (

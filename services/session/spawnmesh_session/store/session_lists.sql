@@ -130,7 +130,8 @@ with page as (
                case when %(is_full)s then result_text else '' end as result_text, error_reason,
                error_message, usage, revision_count, deadline_time, queue_time, start_time,
                end_time, delay_count, delay_reason, delay_message, not_before_time, capped_revisions,
-               superseded_entry_ids, runner_id, interrupt_time
+               superseded_entry_ids, runner_id, interrupt_time, first_queue_time,
+               approval_count, approval_id
         from runs where tenant_id = %(tenant_id)s and session_id = p.session_id
         order by position desc, run_id desc limit 1
     ) r on true

@@ -62,6 +62,8 @@ class _DeliveryDecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Deli
     """The delivery to an observer was given up."""
     DELIVERY_DECISION_CAPPED: _DeliveryDecision.ValueType  # 17
     """Beside the row of the call: a requested revision was not granted."""
+    DELIVERY_DECISION_REQUIRE_APPROVAL: _DeliveryDecision.ValueType  # 18
+    """A tool call goes on if a person approves it."""
 
 class DeliveryDecision(_DeliveryDecision, metaclass=_DeliveryDecisionEnumTypeWrapper):
     """The result of a call of a plugin, in the log of deliveries."""
@@ -102,6 +104,8 @@ DELIVERY_DECISION_DEAD: DeliveryDecision.ValueType  # 16
 """The delivery to an observer was given up."""
 DELIVERY_DECISION_CAPPED: DeliveryDecision.ValueType  # 17
 """Beside the row of the call: a requested revision was not granted."""
+DELIVERY_DECISION_REQUIRE_APPROVAL: DeliveryDecision.ValueType  # 18
+"""A tool call goes on if a person approves it."""
 Global___DeliveryDecision: _TypeAlias = DeliveryDecision  # noqa: Y015
 
 @_typing.final

@@ -217,10 +217,12 @@ class DispatchBeforeToolCallResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     DECIDED_BY_FIELD_NUMBER: _builtins.int
     APPROVAL_REASON_FIELD_NUMBER: _builtins.int
+    REWRITTEN_BY_FIELD_NUMBER: _builtins.int
     approval_reason: _builtins.str
     """Why a person must approve the call before it is made, for people: the plugins that want it with
-    their reasons. Empty if none does, and for a blocked call. `decision` is
-    never `require_approval`: it says with which arguments the call is to be made.
+    their reasons, at most 4096 bytes. Empty if none does, and for a blocked call. `decision` is
+    never `require_approval`: it says with which arguments the call is to be made. A runner that
+    makes the call without an approval breaks the rule of the plugin.
     """
     @_builtins.property
     def decision(self) -> _decision_pb2.ToolCallDecision:
@@ -230,16 +232,21 @@ class DispatchBeforeToolCallResponse(_message.Message):
     def decided_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The plugins that contributed."""
 
+    @_builtins.property
+    def rewritten_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The plugins that rewrote the arguments."""
+
     def __init__(
         self,
         *,
         decision: _decision_pb2.ToolCallDecision | None = ...,
         decided_by: _abc.Iterable[_builtins.str] | None = ...,
         approval_reason: _builtins.str = ...,
+        rewritten_by: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_reason", b"approval_reason", "decided_by", b"decided_by", "decision", b"decision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_reason", b"approval_reason", "decided_by", b"decided_by", "decision", b"decision", "rewritten_by", b"rewritten_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from spawnmesh.session.v1 import session_pb2 as spawnmesh_dot_session_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/session/v1/approval.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\x01\n\x0e\x41pprovalPolicy\x12>\n\x05tools\x18\x01 \x03(\tB/\xbaH,\x92\x01)\x10\x80\x01\x18\x01\"\"r 2\x1e^([A-Za-z0-9_-]{1,128}\\*?|\\*)$\x12\x1d\n\x15\x64\x65structive_mcp_tools\x18\x02 \x01(\x08\x12=\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\x0b\"\x05\x08\x80\x9a\x9e\x01\x32\x02\x08\x01\x12?\n\ton_expiry\x18\x04 \x01(\x0e\x32\".spawnmesh.session.v1.ExpiryPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\"\xcf\x04\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\t\x12\x32\n\x05state\x18\x05 \x01(\x0e\x32#.spawnmesh.session.v1.ApprovalState\x12:\n\ttool_call\x18\x06 \x01(\x0b\x32%.spawnmesh.session.v1.ToolCallSubjectH\x00\x12\x32\n\x08question\x18\x07 \x01(\x0b\x32\x1e.spawnmesh.session.v1.QuestionH\x00\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\ton_expiry\x18\x0b \x01(\x0e\x32\".spawnmesh.session.v1.ExpiryPolicy\x12/\n\x0b\x64\x65\x63ide_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndecided_by\x18\r \x01(\t\x12\x1d\n\x15\x65\x64ited_arguments_json\x18\x0e \x01(\t\x12\x0c\n\x04text\x18\x0f \x01(\t\x12.\n\nbegin_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\t\n\x07subject\"\x93\x01\n\x0fToolCallSubject\x12\x1d\n\ttool_name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12#\n\x0e\x61rguments_json\x18\x02 \x01(\tB\x0b\xbaH\x08r\x06\x10\x02(\x80\x80\x04\x12\x18\n\x10\x61rguments_sha256\x18\x03 \x01(\t\x12\"\n\x0fparameters_json\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x02\"K\n\x08Question\x12\x19\n\x04text\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x01\x12$\n\x07\x63hoices\x18\x02 \x03(\tB\x13\xbaH\x10\x92\x01\r\x10 \x18\x01\"\x07r\x05\x10\x01(\x80\x08*]\n\x0c\x45xpiryPolicy\x12\x1d\n\x19\x45XPIRY_POLICY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45XPIRY_POLICY_DENY\x10\x01\x12\x16\n\x12\x45XPIRY_POLICY_FAIL\x10\x02*\xda\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x03\x12\x1b\n\x17\x41PPROVAL_STATE_ANSWERED\x10\x04\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x05\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/session/v1/approval.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/session/v1/session.proto\"\xef\x01\n\x0e\x41pprovalPolicy\x12>\n\x05tools\x18\x01 \x03(\tB/\xbaH,\x92\x01)\x10\x80\x01\x18\x01\"\"r 2\x1e^([A-Za-z0-9_-]{1,128}\\*?|\\*)$\x12\x1d\n\x15\x64\x65structive_mcp_tools\x18\x02 \x01(\x08\x12=\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\x0b\"\x05\x08\x80\x9a\x9e\x01\x32\x02\x08\x01\x12?\n\ton_expiry\x18\x04 \x01(\x0e\x32\".spawnmesh.session.v1.ExpiryPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\"\xcf\x04\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\t\x12\x32\n\x05state\x18\x05 \x01(\x0e\x32#.spawnmesh.session.v1.ApprovalState\x12:\n\ttool_call\x18\x06 \x01(\x0b\x32%.spawnmesh.session.v1.ToolCallSubjectH\x00\x12\x32\n\x08question\x18\x07 \x01(\x0b\x32\x1e.spawnmesh.session.v1.QuestionH\x00\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\ton_expiry\x18\x0b \x01(\x0e\x32\".spawnmesh.session.v1.ExpiryPolicy\x12/\n\x0b\x64\x65\x63ide_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndecided_by\x18\r \x01(\t\x12\x1d\n\x15\x65\x64ited_arguments_json\x18\x0e \x01(\t\x12\x0c\n\x04text\x18\x0f \x01(\t\x12.\n\nbegin_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\t\n\x07subject\"\x93\x01\n\x0fToolCallSubject\x12\x1d\n\ttool_name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12#\n\x0e\x61rguments_json\x18\x02 \x01(\tB\x0b\xbaH\x08r\x06\x10\x02(\x80\x80\x04\x12\x18\n\x10\x61rguments_sha256\x18\x03 \x01(\t\x12\"\n\x0fparameters_json\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x02\"K\n\x08Question\x12\x19\n\x04text\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x01\x12$\n\x07\x63hoices\x18\x02 \x03(\tB\x13\xbaH\x10\x92\x01\r\x10 \x18\x01\"\x07r\x05\x10\x01(\x80\x08\"M\n\x07\x43\x61llKey\x12\'\n\x0f\x61nswer_entry_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12\x19\n\x05index\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x10\x80\x08(\x00\"\x81\x03\n\x16RequestApprovalRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x33\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.session.v1.CallKeyB\x06\xbaH\x03\xc8\x01\x01\x12:\n\ttool_call\x18\x03 \x01(\x0b\x32%.spawnmesh.session.v1.ToolCallSubjectH\x00\x12\x32\n\x08question\x18\x04 \x01(\x0b\x32\x1e.spawnmesh.session.v1.QuestionH\x00\x12\x18\n\x06reason\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12=\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\x0b\"\x05\x08\x80\x9a\x9e\x01\x32\x02\x08\x01\x12?\n\ton_expiry\x18\x07 \x01(\x0e\x32\".spawnmesh.session.v1.ExpiryPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x42\x10\n\x07subject\x12\x05\xbaH\x02\x08\x01\"s\n\x17RequestApprovalResponse\x12\x30\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.session.v1.Approval\x12&\n\x03run\x18\x02 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"b\n\x13TakeDecisionRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x33\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.session.v1.CallKeyB\x06\xbaH\x03\xc8\x01\x01\"[\n\x14TakeDecisionResponse\x12\x30\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.session.v1.Approval\x12\x11\n\twas_begun\x18\x02 \x01(\x08*]\n\x0c\x45xpiryPolicy\x12\x1d\n\x19\x45XPIRY_POLICY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45XPIRY_POLICY_DENY\x10\x01\x12\x16\n\x12\x45XPIRY_POLICY_FAIL\x10\x02*\xda\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x03\x12\x1b\n\x17\x41PPROVAL_STATE_ANSWERED\x10\x04\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x05\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,16 +51,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUESTION'].fields_by_name['text']._serialized_options = b'\272H\010r\006\020\001(\200\200\001'
   _globals['_QUESTION'].fields_by_name['choices']._loaded_options = None
   _globals['_QUESTION'].fields_by_name['choices']._serialized_options = b'\272H\020\222\001\r\020 \030\001\"\007r\005\020\001(\200\010'
-  _globals['_EXPIRYPOLICY']._serialized_start=1218
-  _globals['_EXPIRYPOLICY']._serialized_end=1311
-  _globals['_APPROVALSTATE']._serialized_start=1314
-  _globals['_APPROVALSTATE']._serialized_end=1532
-  _globals['_APPROVALPOLICY']._serialized_start=156
-  _globals['_APPROVALPOLICY']._serialized_end=395
-  _globals['_APPROVAL']._serialized_start=398
-  _globals['_APPROVAL']._serialized_end=989
-  _globals['_TOOLCALLSUBJECT']._serialized_start=992
-  _globals['_TOOLCALLSUBJECT']._serialized_end=1139
-  _globals['_QUESTION']._serialized_start=1141
-  _globals['_QUESTION']._serialized_end=1216
+  _globals['_CALLKEY'].fields_by_name['answer_entry_id']._loaded_options = None
+  _globals['_CALLKEY'].fields_by_name['answer_entry_id']._serialized_options = b'\272H\013r\t:\004ent_\230\001\036'
+  _globals['_CALLKEY'].fields_by_name['index']._loaded_options = None
+  _globals['_CALLKEY'].fields_by_name['index']._serialized_options = b'\272H\007\032\005\020\200\010(\000'
+  _globals['_REQUESTAPPROVALREQUEST'].oneofs_by_name['subject']._loaded_options = None
+  _globals['_REQUESTAPPROVALREQUEST'].oneofs_by_name['subject']._serialized_options = b'\272H\002\010\001'
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['epoch']._loaded_options = None
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['epoch']._serialized_options = b'\272H\004\"\002 \000'
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['call']._loaded_options = None
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['call']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\005r\003(\200 '
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['timeout']._loaded_options = None
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['timeout']._serialized_options = b'\272H\016\252\001\013\"\005\010\200\232\236\0012\002\010\001'
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['on_expiry']._loaded_options = None
+  _globals['_REQUESTAPPROVALREQUEST'].fields_by_name['on_expiry']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_TAKEDECISIONREQUEST'].fields_by_name['epoch']._loaded_options = None
+  _globals['_TAKEDECISIONREQUEST'].fields_by_name['epoch']._serialized_options = b'\272H\004\"\002 \000'
+  _globals['_TAKEDECISIONREQUEST'].fields_by_name['call']._loaded_options = None
+  _globals['_TAKEDECISIONREQUEST'].fields_by_name['call']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_EXPIRYPOLICY']._serialized_start=2031
+  _globals['_EXPIRYPOLICY']._serialized_end=2124
+  _globals['_APPROVALSTATE']._serialized_start=2127
+  _globals['_APPROVALSTATE']._serialized_end=2345
+  _globals['_APPROVALPOLICY']._serialized_start=192
+  _globals['_APPROVALPOLICY']._serialized_end=431
+  _globals['_APPROVAL']._serialized_start=434
+  _globals['_APPROVAL']._serialized_end=1025
+  _globals['_TOOLCALLSUBJECT']._serialized_start=1028
+  _globals['_TOOLCALLSUBJECT']._serialized_end=1175
+  _globals['_QUESTION']._serialized_start=1177
+  _globals['_QUESTION']._serialized_end=1252
+  _globals['_CALLKEY']._serialized_start=1254
+  _globals['_CALLKEY']._serialized_end=1331
+  _globals['_REQUESTAPPROVALREQUEST']._serialized_start=1334
+  _globals['_REQUESTAPPROVALREQUEST']._serialized_end=1719
+  _globals['_REQUESTAPPROVALRESPONSE']._serialized_start=1721
+  _globals['_REQUESTAPPROVALRESPONSE']._serialized_end=1836
+  _globals['_TAKEDECISIONREQUEST']._serialized_start=1838
+  _globals['_TAKEDECISIONREQUEST']._serialized_end=1936
+  _globals['_TAKEDECISIONRESPONSE']._serialized_start=1938
+  _globals['_TAKEDECISIONRESPONSE']._serialized_end=2029
 # @@protoc_insertion_point(module_scope)

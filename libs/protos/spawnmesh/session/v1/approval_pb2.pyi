@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from spawnmesh.session.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -291,3 +292,178 @@ class Question(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Question: _TypeAlias = Question  # noqa: Y015
+
+@_typing.final
+class CallKey(_message.Message):
+    """Identifies a call of a tool in the transcript."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    answer_entry_id: _builtins.str
+    """The entry of the answer that makes the call."""
+    index: _builtins.int
+    """The number of the call in that answer, from 0."""
+    def __init__(
+        self,
+        *,
+        answer_entry_id: _builtins.str = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_entry_id", b"answer_entry_id", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallKey: _TypeAlias = CallKey  # noqa: Y015
+
+@_typing.final
+class RequestApprovalRequest(_message.Message):
+    """Request of RequestApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    ON_EXPIRY_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The epoch at which the run was claimed."""
+    reason: _builtins.str
+    """Why it needs an approval, for people. Masked if the tenant masks secrets."""
+    on_expiry: Global___ExpiryPolicy.ValueType
+    """What happens after that."""
+    @_builtins.property
+    def call(self) -> Global___CallKey:
+        """The call."""
+
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallSubject:
+        """The call, as it is to be made."""
+
+    @_builtins.property
+    def question(self) -> Global___Question:
+        """The question of the call."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long it waits for a person. Absent means 24 hours."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        call: Global___CallKey | None = ...,
+        tool_call: Global___ToolCallSubject | None = ...,
+        question: Global___Question | None = ...,
+        reason: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        on_expiry: Global___ExpiryPolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "question", b"question", "subject", b"subject", "timeout", b"timeout", "tool_call", b"tool_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "epoch", b"epoch", "on_expiry", b"on_expiry", "question", b"question", "reason", b"reason", "subject", b"subject", "timeout", b"timeout", "tool_call", b"tool_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["tool_call", "question"]  # noqa: Y015
+    _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_subject) -> _WhichOneofReturnType_subject | None: ...
+
+Global___RequestApprovalRequest: _TypeAlias = RequestApprovalRequest  # noqa: Y015
+
+@_typing.final
+class RequestApprovalResponse(_message.Message):
+    """Response of RequestApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> Global___Approval:
+        """The approval. Absent if the run was interrupted."""
+
+    @_builtins.property
+    def run(self) -> _session_pb2.Run:
+        """The run: WAITING_APPROVAL, INTERRUPTED, or QUEUED if an urgent message waits."""
+
+    def __init__(
+        self,
+        *,
+        approval: Global___Approval | None = ...,
+        run: _session_pb2.Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestApprovalResponse: _TypeAlias = RequestApprovalResponse  # noqa: Y015
+
+@_typing.final
+class TakeDecisionRequest(_message.Message):
+    """Request of TakeDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The epoch at which the run was claimed."""
+    @_builtins.property
+    def call(self) -> Global___CallKey:
+        """The call."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        call: Global___CallKey | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeDecisionRequest: _TypeAlias = TakeDecisionRequest  # noqa: Y015
+
+@_typing.final
+class TakeDecisionResponse(_message.Message):
+    """Response of TakeDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    WAS_BEGUN_FIELD_NUMBER: _builtins.int
+    was_begun: _builtins.bool
+    """For APPROVED: a runner before this one took the decision, and may have made the call. Do not
+    make it again.
+    """
+    @_builtins.property
+    def approval(self) -> Global___Approval:
+        """The approval of the call. Absent if none was requested.
+
+        APPROVED: make the call with `edited_arguments_json`, or with `tool_call.arguments_json` if that
+        is empty, and ask no plugin again. DENIED, EXPIRED and WITHDRAWN: do not make the call, and tell
+        the model why. ANSWERED: `text` is the result of the call.
+        """
+
+    def __init__(
+        self,
+        *,
+        approval: Global___Approval | None = ...,
+        was_begun: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "was_begun", b"was_begun"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeDecisionResponse: _TypeAlias = TakeDecisionResponse  # noqa: Y015

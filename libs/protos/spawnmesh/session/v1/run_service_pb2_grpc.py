@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from spawnmesh.session.v1 import approval_pb2 as spawnmesh_dot_session_dot_v1_dot_approval__pb2
 from spawnmesh.session.v1 import run_service_pb2 as spawnmesh_dot_session_dot_v1_dot_run__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -81,13 +82,13 @@ class RunServiceStub:
                 _registered_method=True)
         self.RequestApproval = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/RequestApproval',
-                request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalResponse.FromString,
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalResponse.FromString,
                 _registered_method=True)
         self.TakeDecision = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/TakeDecision',
-                request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionResponse.FromString,
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.TakeDecisionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.TakeDecisionResponse.FromString,
                 _registered_method=True)
         self.ReleaseRun = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/ReleaseRun',
@@ -313,13 +314,13 @@ def add_RunServiceServicer_to_server(servicer, server):
             ),
             'RequestApproval': grpc.unary_unary_rpc_method_handler(
                     servicer.RequestApproval,
-                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalRequest.FromString,
-                    response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalResponse.SerializeToString,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalResponse.SerializeToString,
             ),
             'TakeDecision': grpc.unary_unary_rpc_method_handler(
                     servicer.TakeDecision,
-                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionRequest.FromString,
-                    response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionResponse.SerializeToString,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.TakeDecisionRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.TakeDecisionResponse.SerializeToString,
             ),
             'ReleaseRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseRun,
@@ -573,8 +574,8 @@ class RunService:
             request,
             target,
             '/spawnmesh.session.v1.RunService/RequestApproval',
-            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalRequest.SerializeToString,
-            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalResponse.FromString,
+            spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -600,8 +601,8 @@ class RunService:
             request,
             target,
             '/spawnmesh.session.v1.RunService/TakeDecision',
-            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionRequest.SerializeToString,
-            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionResponse.FromString,
+            spawnmesh_dot_session_dot_v1_dot_approval__pb2.TakeDecisionRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_approval__pb2.TakeDecisionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from spawnmesh.session.v1 import approval_pb2 as _approval_pb2
 from spawnmesh.session.v1 import run_service_pb2 as _run_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -127,7 +128,7 @@ class RunServiceStub:
     Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
     not interrupted or that has ended otherwise.
     """
-    RequestApproval: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.RequestApprovalRequest, _run_service_pb2.RequestApprovalResponse]
+    RequestApproval: _grpc.UnaryUnaryMultiCallable[_approval_pb2.RequestApprovalRequest, _approval_pb2.RequestApprovalResponse]
     """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
     it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
     its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
@@ -140,7 +141,7 @@ class RunServiceStub:
       done then, and the run is still held.
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
     """
-    TakeDecision: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.TakeDecisionRequest, _run_service_pb2.TakeDecisionResponse]
+    TakeDecision: _grpc.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]
     """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
     each call without a result before anything else is done with it, if the claim has an
     `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
@@ -257,7 +258,7 @@ class RunServiceAsyncStub(RunServiceStub):
     Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
     not interrupted or that has ended otherwise.
     """
-    RequestApproval: _aio.UnaryUnaryMultiCallable[_run_service_pb2.RequestApprovalRequest, _run_service_pb2.RequestApprovalResponse]  # type: ignore[assignment]
+    RequestApproval: _aio.UnaryUnaryMultiCallable[_approval_pb2.RequestApprovalRequest, _approval_pb2.RequestApprovalResponse]  # type: ignore[assignment]
     """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
     it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
     its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
@@ -270,7 +271,7 @@ class RunServiceAsyncStub(RunServiceStub):
       done then, and the run is still held.
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
     """
-    TakeDecision: _aio.UnaryUnaryMultiCallable[_run_service_pb2.TakeDecisionRequest, _run_service_pb2.TakeDecisionResponse]  # type: ignore[assignment]
+    TakeDecision: _aio.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]  # type: ignore[assignment]
     """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
     each call without a result before anything else is done with it, if the claim has an
     `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
@@ -436,9 +437,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def RequestApproval(
         self,
-        request: _run_service_pb2.RequestApprovalRequest,
+        request: _approval_pb2.RequestApprovalRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.RequestApprovalResponse, _abc.Awaitable[_run_service_pb2.RequestApprovalResponse]]:
+    ) -> _typing.Union[_approval_pb2.RequestApprovalResponse, _abc.Awaitable[_approval_pb2.RequestApprovalResponse]]:
         """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
         it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
         its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
@@ -455,9 +456,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def TakeDecision(
         self,
-        request: _run_service_pb2.TakeDecisionRequest,
+        request: _approval_pb2.TakeDecisionRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.TakeDecisionResponse, _abc.Awaitable[_run_service_pb2.TakeDecisionResponse]]:
+    ) -> _typing.Union[_approval_pb2.TakeDecisionResponse, _abc.Awaitable[_approval_pb2.TakeDecisionResponse]]:
         """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
         each call without a result before anything else is done with it, if the claim has an
         `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.

@@ -14,9 +14,10 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
+from spawnmesh_core.invisible_text import replace_invisible
 
 from spawnmesh_runner.clients.mcp.credentials import redact_secrets
-from spawnmesh_runner.clients.mcp.text import replace_invisible, truncate
+from spawnmesh_runner.clients.mcp.text import truncate
 
 _MAX_NAME_CHARACTERS = 500
 

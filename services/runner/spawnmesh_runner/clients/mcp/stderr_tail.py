@@ -4,10 +4,10 @@ import asyncio
 from asyncio import StreamReader
 from collections.abc import Iterable
 
+from spawnmesh_core.invisible_text import replace_invisible
 from spawnmesh_core.secrets import mask_text
 
 from spawnmesh_runner.clients.mcp.credentials import redact_secrets
-from spawnmesh_runner.clients.mcp.text import replace_invisible
 
 _KEPT_BYTES = 8 * 1024
 _SHOWN_LINES = 5

@@ -11,7 +11,7 @@ from spawnmesh_materialize import MaterializeError
 
 from spawnmesh_runner.domain.failure import is_disk_full
 from spawnmesh_runner.domain.reasons import RUN_LOST, may_succeed_later
-from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_runner.domain.tools import RunParked, ToolRefused
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
 from spawnmesh_runner.tools.calling.tool import (
     AnyTool,
@@ -51,18 +51,19 @@ class ToolOutcome:
 async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallScope) -> ToolOutcome:
     """Make one call. Every failure becomes its outcome.
 
-    Raised are only the loss of the run, and what no other call of the model mends: a full disk, and
-    an outage that a tool of the mesh met. The run then waits, and a runner makes the call again.
+    Raised are only the loss of the run, RunParked, and what no other call of the model mends: a
+    full disk, and an outage that a tool of the mesh met. The run then waits, and a runner makes the
+    call again.
     """
     try:
         result = await tool.execute(scope, tool.parse(call_arguments(call)))
         if isinstance(result, TextResult):
             return ToolOutcome(result.text, facts=json_line(result.facts))
         return ToolOutcome(result if isinstance(result, str) else json_line(result))
-    except ValidationError as error:
-        return refusal("INVALID_ARGUMENTS", _violations(error))
-    except ToolRefused as error:
-        return ToolOutcome(str(error), error.reason)
+    except (ValidationError, ToolRefused) as error:
+        return _refused(error)
+    except RunParked:
+        raise
     except MaterializeError as error:
         if is_disk_full(error):
             raise
@@ -77,6 +78,21 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
         return refusal(
             "TOOL_FAILED", "the tool failed by a defect of its own; calling it again so will not help"
         )
+
+
+def argument_refusal(tool: AnyTool, call: message_pb2.ToolCall) -> ToolOutcome | None:
+    """Return the refusal of arguments that the tool does not take; None if it takes them."""
+    try:
+        tool.parse(call_arguments(call))
+    except (ValidationError, ToolRefused) as error:
+        return _refused(error)
+    return None
+
+
+def _refused(error: ValidationError | ToolRefused) -> ToolOutcome:
+    if isinstance(error, ValidationError):
+        return refusal("INVALID_ARGUMENTS", _violations(error))
+    return ToolOutcome(str(error), error.reason)
 
 
 def refusal(reason: str, message: str) -> ToolOutcome:

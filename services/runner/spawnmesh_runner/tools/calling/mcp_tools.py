@@ -4,14 +4,14 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from mcp_types import Tool
+from spawnmesh_runtime.argument_schemas import ArgumentCheck, UnusableSchema, inline_schema
 
 from spawnmesh_runner.clients.mcp.config import McpServer
-from spawnmesh_runner.clients.mcp.schema import UnusableSchema, argument_checker, inline_schema
-from spawnmesh_runner.domain.tools import mcp_prefix
+from spawnmesh_runner.domain.tools import ToolRefused, mcp_prefix
 from spawnmesh_runner.tools.calling.tool import CallScope, RemoteTool
 
 log = structlog.get_logger()
@@ -64,8 +64,15 @@ def _tool(full_name: str, server: McpServer, one: Tool, call: Call, sanitize: Sa
     parameters_json = json.dumps(schema)
     if sanitize(parameters_json, len(parameters_json) + 1) != parameters_json:
         raise UnusableSchema("its schema holds a secret of the configuration")
-    hints = one.annotations
+    hints = one.annotations if server.trust_annotations else None
     may_repeat = hints is not None and (hints.read_only_hint is True or hints.idempotent_hint is True)
+    is_harmless = hints is not None and (hints.read_only_hint is True or hints.destructive_hint is False)
+    check = ArgumentCheck(schema)
+
+    def parse(arguments: object) -> dict[str, Any]:
+        if problems := check.problems(arguments):
+            raise ToolRefused("INVALID_ARGUMENTS", "; ".join(problems))
+        return cast("dict[str, Any]", arguments)
 
     async def execute(_scope: CallScope, arguments: dict[str, Any], *, own_name: str) -> str:
         return await call(own_name, arguments)
@@ -74,7 +81,8 @@ def _tool(full_name: str, server: McpServer, one: Tool, call: Call, sanitize: Sa
         name=full_name,
         description=sanitize(one.description or one.title or "", MAX_DESCRIPTION_BYTES),
         parameters_json=parameters_json,
-        idempotent=server.trust_annotations and may_repeat,
-        parse=argument_checker(schema),
+        idempotent=may_repeat,
+        is_destructive=not is_harmless,
+        parse=parse,
         execute=partial(execute, own_name=one.name),
     )

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from spawnmesh.model_router.v1 import generation_pb2
 
+from spawnmesh_runner.tools.ask_user import ASK_USER
 from spawnmesh_runner.tools.calling.tool import AnyTool, RemoteTool, Tool
 from spawnmesh_runner.tools.list_files import LIST_FILES
 from spawnmesh_runner.tools.read_file import READ_FILE
@@ -28,6 +29,7 @@ BUILT_IN: Mapping[str, Tool[Any]] = {
         SESSIONS_WAIT,
         TRANSCRIPT_SEARCH,
         TRANSCRIPT_DESCRIBE,
+        ASK_USER,
     )
 }
 

@@ -4,9 +4,10 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+from spawnmesh.session.v1.approval_pb2 import Question
 from spawnmesh_materialize import MaterializeError, MaterializeReason
 
 from spawnmesh_runner.clients.peers import Peers
@@ -55,7 +56,8 @@ class CallScope:
     """The state that one call may access.
 
     `request_id` identifies the call: a repeat after a crash has the same. `answer_entry_id` is the
-    entry of the answer that makes the call. The workspace may have `max_workspace_bytes`.
+    entry of the answer that makes the call. The workspace may have `max_workspace_bytes`. `ask`
+    asks a person, and raises RunParked.
     """
 
     workspace: Path
@@ -64,6 +66,7 @@ class CallScope:
     session_id: str
     answer_entry_id: str
     request_id: str
+    ask: Callable[[Question], Awaitable[NoReturn]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,15 @@ class Tool(Generic[ArgumentsT]):
 class RemoteTool:
     """A tool of a server outside of the mesh.
 
-    `parse` and `execute` raise ToolRefused. `execute` returns the text that the model reads.
+    `parse` and `execute` raise ToolRefused. `execute` returns the text that the model reads. It
+    `is_destructive` unless a trusted server says that it is not.
     """
 
     name: str
     description: str
     parameters_json: str
     idempotent: bool
+    is_destructive: bool
     parse: Callable[[object], dict[str, Any]]
     execute: Callable[[CallScope, dict[str, Any]], Awaitable[str]]
 

@@ -1,19 +1,18 @@
-"""Schemas of MCP tools' arguments: inlined, limited, and used to check calls.
+"""Schemas of tools' arguments: inlined, limited, and used to check calls.
 
-A server is not trusted: no reference leads out of its schema, none of its expressions is evaluated,
-and the schema's size limits the time of a check.
+Their authors are not trusted: no reference leads out of a schema, none of its expressions is
+evaluated, and the schema's size and a number of steps limit the time of a check.
 """
 
+import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
 from jsonschema import validators
 from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
-
-from spawnmesh_runner.clients.mcp.text import replace_invisible
-from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_core.invisible_text import replace_invisible
 
 MAX_SCHEMA_BYTES = 32 * 1024
 _MAX_NODES = 5_000
@@ -31,6 +30,7 @@ _DROPPED_KEYWORDS = (
 )
 _NAME_KEYWORDS = ("properties", "patternProperties", "dependentSchemas", "dependentRequired")
 _MAX_PROBLEMS = 10
+_UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties", "format")
 _SHOWN_RULES = (
     "type",
     "enum",
@@ -117,33 +117,50 @@ class _Inliner:
         return node
 
 
-def argument_checker(schema: Mapping[str, Any]) -> Callable[[object], dict[str, Any]]:
-    """Return a function that checks arguments against an inlined schema.
+class TooManySteps(Exception):
+    """A check of arguments was given up: the schema and the arguments are too large together."""
 
-    It returns the arguments or raises ToolRefused INVALID_ARGUMENTS. Regular expressions (`pattern`
-    and the like) are not evaluated, since a server could make them run for ever. The server checks
-    them itself.
+
+class ArgumentCheck:
+    """Checks arguments against an inlined schema.
+
+    Regular expressions (`pattern` and the like) are not evaluated, since their author could make
+    them run for ever: the tool checks them itself. A check takes at most `max_steps`, each a rule
+    on a value, or an element of either; absent means any number.
     """
-    made = validators.extend(
-        validators.Draft202012Validator,
-        {name: _unchecked for name in ("pattern", "patternProperties", "unevaluatedProperties", "format")}
-        | {"additionalProperties": _additional},
-    )
-    validator = made(schema, registry=Registry())
 
-    def check(arguments: object) -> dict[str, Any]:
+    def __init__(self, schema: Mapping[str, Any], *, max_steps: int | None = None) -> None:
+        rules: dict[str, Any] = {name: _unchecked for name in _UNCHECKED} | {
+            "additionalProperties": _additional
+        }
+        if max_steps is not None:
+            known = dict(validators.Draft202012Validator.VALIDATORS) | rules
+            rules = {name: self._counted(rule) for name, rule in known.items()}
+        made = validators.extend(validators.Draft202012Validator, rules)
+        self._validator = made(schema, registry=Registry())
+        self._max_steps = max_steps or 0
+        self._steps_left = 0
+
+    def problems(self, arguments: object) -> list[str]:
+        """Return a line for each violated rule, at most ten: the place and the rule, no value.
+
+        Raises TooManySteps.
+        """
         if not isinstance(arguments, dict):
-            raise ToolRefused("INVALID_ARGUMENTS", "the arguments are not an object")
-        problems: list[str] = []
-        for error in validator.iter_errors(arguments):
-            problems.append(_describe_problem(error))
-            if len(problems) == _MAX_PROBLEMS:
-                break
-        if problems:
-            raise ToolRefused("INVALID_ARGUMENTS", "; ".join(problems))
-        return arguments
+            return ["the arguments are not an object"]
+        self._steps_left = self._max_steps
+        errors = self._validator.iter_errors(arguments)
+        return [_describe_problem(error) for error in itertools.islice(errors, _MAX_PROBLEMS)]
 
-    return check
+    def _counted(self, rule: Callable[..., Any]) -> Callable[..., Iterator[ValidationError]]:
+        def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+            sizes = (len(one) for one in (value, instance) if isinstance(one, Sized))
+            self._steps_left -= 1 + sum(sizes)
+            if self._steps_left < 0:
+                raise TooManySteps
+            yield from rule(validator, value, instance, schema) or ()
+
+        return check
 
 
 def _unchecked(

@@ -1,0 +1,94 @@
+"""The decision on an approval, by a person or by the end of its time."""
+
+from dataclasses import dataclass, replace
+
+from spawnmesh_core.secrets import may_hold_secret
+from spawnmesh_postgres.database import Connection, Database
+
+from spawnmesh_session.domain.approvals import (
+    EXPIRED_RUN,
+    Approval,
+    ApprovalState,
+    ExpiryPolicy,
+    PersonDecision,
+    closed,
+    require_fitting,
+    require_open,
+)
+from spawnmesh_session.domain.runs import Run
+from spawnmesh_session.domain.tenants import masks_secrets
+from spawnmesh_session.operations.approval_arguments import require_valid
+from spawnmesh_session.operations.approval_requests import require_no_secret
+from spawnmesh_session.operations.approval_withdrawal import queue_again
+from spawnmesh_session.operations.masking import mask_secrets
+from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.store import approvals, runs, sessions, tenants
+from spawnmesh_session.store.runs import LockedRun
+
+_EXPIRED = PersonDecision(ApprovalState.EXPIRED, decided_by="")
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecider:
+    """Decides on pending approvals, once, and lets their runs go on.
+
+    The lock on the run decides a race of two decisions, of the end of the time, of an interrupt and
+    of a kill.
+    """
+
+    database: Database
+
+    async def decide(
+        self, tenant_id: str, approval_id: str, decision: PersonDecision
+    ) -> tuple[Approval, Run]:
+        """Decide, queue the run, and return both. A repeat by the same person returns them.
+
+        Raise NOT_FOUND, APPROVAL_CLOSED, SECRET_NOT_KEPT, or INVALID_REQUEST for a decision that
+        does not fit what was asked.
+        """
+        async with self.database.pipelined(tenant_id) as connection:
+            asked = await approvals.get_approval(connection, tenant_id, approval_id)
+            require_fitting(asked, decision)
+            if decision.edited_arguments_json:
+                require_valid(asked.subject, decision.edited_arguments_json)
+            decision = await _masked(connection, tenant_id, decision)
+        async with self.database.pipelined(tenant_id) as connection:
+            await sessions.lock_session(connection, tenant_id, asked.session_id)
+            run = await runs.lock_run(connection, tenant_id, asked.run_id)
+            approval = await approvals.lock_approval(connection, tenant_id, approval_id) or asked
+            if not require_open(approval, decision):
+                return approval, run
+            now = await runs.read_time(connection)
+            if approval.expire_time <= now:
+                raise closed(approval, ApprovalState.EXPIRED)
+            decided = await approvals.decide_approval(connection, tenant_id, approval_id, decision, now)
+            queued = await queue_again(connection, tenant_id, run, f"the approval is {decision.state}")
+        return decided or approval, queued
+
+    async def expire(
+        self, connection: Connection, tenant_id: str, locked: LockedRun, terminator: RunTerminator
+    ) -> bool:
+        """Decide for a locked run, whose time for a decision is over, as its policy says.
+
+        Return whether the run ended.
+        """
+        run = locked.run
+        now = await runs.read_time(connection)
+        expired = await approvals.decide_approval(connection, tenant_id, run.approval_id, _EXPIRED, now)
+        if expired is not None and expired.on_expiry is ExpiryPolicy.FAIL:
+            return await terminator.terminate(connection, tenant_id, locked, EXPIRED_RUN) is not None
+        await queue_again(connection, tenant_id, run, "the approval is EXPIRED")
+        return False
+
+
+async def _masked(connection: Connection, tenant_id: str, decision: PersonDecision) -> PersonDecision:
+    """Return the decision without secrets if the tenant masks them.
+
+    Raise SECRET_NOT_KEPT for edited arguments with one.
+    """
+    if not may_hold_secret(decision.text) and not may_hold_secret(decision.edited_arguments_json):
+        return decision
+    if not masks_secrets((await tenants.get_existing_tenant(connection, tenant_id)).settings):
+        return decision
+    await require_no_secret("approve.arguments_json", decision.edited_arguments_json)
+    return replace(decision, text=await mask_secrets(decision.text))

@@ -1,0 +1,244 @@
+"""Calls that a person must approve: the run is given up, and a later runner makes the call."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.hook.v1 import decision_pb2, event_pb2
+from spawnmesh.session.v1 import approval_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from tests.support.model_router.answers import calling, saying
+from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.waiting import eventually
+
+TOOL_RESULT = message_pb2.ROLE_TOOL_RESULT
+WRITE = ("call_1", "write_file", '{"path": "a.txt", "content": "hello"}')
+POLICY = pb.ApprovalPolicy(tools=["write_*"], timeout=Duration(seconds=90))
+TOOLS = ("write_file", "list_files", "ask_user", "sessions_spawn")
+
+
+@asynccontextmanager
+async def parked(
+    mesh: ScriptedMesh,
+    keys: Path,
+    directory: Path,
+    *calls: tuple[str, str, str],
+    policy: pb.ApprovalPolicy | None = POLICY,
+    **options: Any,
+) -> AsyncIterator[pb.RequestApprovalRequest]:
+    """Run a runner until a call of its model waits for a person."""
+    mesh.answers.append(calling(*(calls or (WRITE,))))
+    mesh.queue_run(tools=TOOLS, approval=policy)
+    async with running_runner(mesh, keys, directory, **options):
+        await eventually(lambda: mesh.approvals.requests)
+        await eventually(lambda: mesh.released_claims)
+        yield mesh.approvals.requests[-1]
+
+
+async def go_on(mesh: ScriptedMesh, *, epoch: int = 2, policy: pb.ApprovalPolicy | None = POLICY) -> None:
+    """Queue the run for its next runner, and wait for its answer."""
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=epoch, tools=TOOLS, approval=policy)
+    await eventually(lambda: mesh.finalized)
+
+
+def results(mesh: ScriptedMesh) -> list[message_pb2.Message]:
+    return mesh.messages(TOOL_RESULT)
+
+
+def text_of(result: message_pb2.Message) -> str:
+    return "\n".join(block.text.text for block in result.content if block.HasField("text"))
+
+
+async def test_RequestApproval__the_run_is_given_up_and_the_next_runner_makes_the_call(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    async with parked(mesh, keys, tmp_path) as asked:
+        frozen = asked.tool_call
+        assert (frozen.tool_name, json.loads(frozen.arguments_json)) == (WRITE[1], json.loads(WRITE[2]))
+        assert "path" in json.loads(frozen.parameters_json)["properties"]
+        assert asked.reason == "the agent's policy names write_*"
+        assert (asked.timeout.seconds, asked.call.index) == (90, 0)
+        assert (results(mesh), mesh.released, mesh.failed, mesh.delays) == ([], [], None, [])
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED, decided_by="ada")
+        await go_on(mesh)
+    [result] = results(mesh)
+    assert not result.is_error
+    assert "a.txt" in text_of(result)
+    assert [block for block in result.content if block.HasField("tool_call")] == []
+    assert len(mesh.approvals.requests) == 1, "the approved call is not asked for again"
+
+
+async def test_RequestApproval__edited_arguments_are_what_is_made(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    async with parked(mesh, keys, tmp_path):
+        edited = '{"path": "b.txt", "content": "hello"}'
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED, decided_by="ada", edited_arguments_json=edited)
+        await go_on(mesh)
+    [result] = results(mesh)
+    assert "b.txt" in text_of(result)
+    [made] = [block.tool_call for block in result.content if block.HasField("tool_call")]
+    block = json.loads(made.block_json)
+    assert (block["arguments"]["path"], block["approvedBy"]) == ("b.txt", "ada")
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "told"),
+    [
+        (pb.APPROVAL_STATE_DENIED, "use c.txt", "DENIED: use c.txt"),
+        (pb.APPROVAL_STATE_DENIED, "", "DENIED: a person denied it and gave no reason"),
+        (pb.APPROVAL_STATE_EXPIRED, "", "DENIED: no person decided in time"),
+        (pb.APPROVAL_STATE_WITHDRAWN, "", "INTERRUPTED: you were interrupted while"),
+    ],
+)
+async def test_TakeDecision__a_call_that_was_not_approved_is_not_made(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, state: Any, text: str, told: str
+) -> None:
+    async with parked(mesh, keys, tmp_path):
+        mesh.approvals.decide(state, text=text)
+        await go_on(mesh)
+    [result] = results(mesh)
+    assert result.is_error
+    assert text_of(result).startswith(told)
+
+
+async def test_TakeDecision__a_call_that_a_runner_before_may_have_made_is_not_made_again(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    async with parked(mesh, keys, tmp_path):
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED, was_begun=True)
+        await go_on(mesh)
+    [result] = results(mesh)
+    assert text_of(result).startswith("OUTCOME_UNKNOWN: a person approved this call")
+
+
+async def test_RequestApproval__calls_before_and_behind_are_made_once(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """The call behind the approved one needs an approval too: the run waits again."""
+    calls = (("call_0", "list_files", "{}"), WRITE, ("call_2", "list_files", "{}"), ("call_3", *WRITE[1:]))
+    async with parked(mesh, keys, tmp_path, *calls) as asked:
+        assert asked.call.index == 1
+        assert [result.tool_call_id for result in results(mesh)] == ["call_0"]
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED)
+        mesh.queue_run(epoch=2, tools=TOOLS, approval=POLICY)
+        await eventually(lambda: len(mesh.approvals.requests) == 2)
+        await eventually(lambda: len(mesh.released_claims) == 2)
+        assert mesh.approvals.requests[-1].call.index == 3
+        mesh.approvals.decide(pb.APPROVAL_STATE_DENIED)
+        await go_on(mesh, epoch=3)
+    assert [result.tool_call_id for result in results(mesh)] == [f"call_{number}" for number in range(4)]
+    assert [result.is_error for result in results(mesh)] == [False, False, False, True]
+
+
+async def test_RequestApproval__a_plugin_can_demand_it_and_is_not_asked_again(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [event_pb2.HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.approval_reason = "cfo: too much"
+    rewrite = decision_pb2.Rewrite(arguments_json='{"path": "r.txt", "content": "hello"}')
+    mesh.hooks.tool_call = decision_pb2.ToolCallDecision(rewrite=rewrite)
+    async with parked(mesh, keys, tmp_path, policy=None) as asked:
+        assert asked.reason == "cfo: too much"
+        assert json.loads(asked.tool_call.arguments_json)["path"] == "r.txt", "as the plugins left it"
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED)
+        asked_count = mesh.hooks.order.count("before_tool_call")
+        await go_on(mesh, policy=None)
+    assert mesh.hooks.order.count("before_tool_call") == asked_count
+    assert "r.txt" in text_of(results(mesh)[0])
+
+
+async def test_RequestApproval__arguments_that_the_tool_refuses_bother_no_person(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers += [calling(("call_1", "write_file", '{"path": 4}')), saying("Done.")]
+    mesh.queue_run(tools=TOOLS, approval=POLICY)
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    assert mesh.approvals.requests == []
+    assert text_of(results(mesh)[0]).startswith("INVALID_ARGUMENTS")
+
+
+async def test_RequestApproval__a_call_that_cannot_be_kept_is_refused_to_the_model(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    refused = MeshError(Reason.SECRET_NOT_KEPT, "it holds a secret; leave the secret out")
+    mesh.refusals["RequestApproval"] = deque([refused])
+    mesh.answers += [calling(WRITE), saying("Done.")]
+    mesh.queue_run(tools=TOOLS, approval=POLICY)
+    async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
+        await eventually(lambda: mesh.finalized)
+    [result] = results(mesh)
+    assert text_of(result).startswith("APPROVAL_NOT_POSSIBLE: ")
+    assert "leave the secret out" in text_of(result)
+
+
+async def test_RequestApproval__content_of_files_is_not_kept(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    spawn = json.dumps({"task": "read", "attachments": [{"name": "a.txt", "content": "private"}]})
+    mesh.answers += [calling(("call_1", "sessions_spawn", spawn)), saying("Done.")]
+    mesh.queue_run(tools=TOOLS, approval=pb.ApprovalPolicy(tools=["*"]))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    assert (mesh.approvals.requests, mesh.spawns) == ([], {})
+    assert text_of(results(mesh)[0]).startswith("APPROVAL_NOT_POSSIBLE")
+
+
+async def test_RequestApproval__a_heartbeat_that_meets_the_given_up_lease_is_no_loss(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    mesh.approvals.hold_answer = asyncio.Event()
+    mesh.answers.append(calling(WRITE))
+    mesh.queue_run(tools=TOOLS, approval=POLICY)
+    async with running_runner(
+        mesh, keys, tmp_path, heartbeat_share=OFTEN, tracer=provider.get_tracer("test")
+    ):
+        await eventually(lambda: mesh.lost_heartbeat_count)
+        mesh.approvals.hold_answer.set()
+        await eventually(lambda: mesh.released_claims)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    for name in ("invoke_agent default", "execute_tool write_file"):
+        assert "error.type" not in (spans[name].attributes or {}), name
+        assert "spawnmesh.approval.id" in (spans[name].attributes or {}), name
+    assert (mesh.failed, mesh.released, mesh.delays) == (None, [], [])
+
+
+async def test_ask_user__the_answer_is_the_result_of_the_call(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    question = ("call_1", "ask_user", '{"question": "Which colour?", "choices": ["red", "red", "blue"]}')
+    async with parked(mesh, keys, tmp_path, question, policy=pb.ApprovalPolicy(tools=["*"])) as asked:
+        assert asked.question == pb.Question(text="Which colour?", choices=["red", "blue"])
+        assert not asked.HasField("tool_call"), "a question needs no approval"
+        mesh.approvals.decide(pb.APPROVAL_STATE_ANSWERED, text="blue")
+        await go_on(mesh)
+    [result] = results(mesh)
+    assert (text_of(result), result.is_error) == ("blue", False)
+
+
+async def test_a_call_that_needs_an_approval_was_not_made_by_a_runner_that_died(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """It died between the answer and the request: the next one asks."""
+    mesh.write(calling(WRITE))
+    mesh.queue_run(epoch=2, tools=TOOLS, approval=POLICY)
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.approvals.requests)
+        await eventually(lambda: mesh.released_claims)
+    assert results(mesh) == []
