@@ -1,5 +1,6 @@
 """The mesh in memory behaves as the real one: the same scenario, the same records of it."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,23 @@ from uuid import uuid4
 import pytest
 from spawnmesh_client import (
     Agent,
+    Approval,
+    ApprovalPolicy,
     Attachment,
     Conflict,
     Mesh,
     MeshError,
     RunFailed,
     RunNotDone,
+    Session,
     SessionMode,
     connect,
 )
 from spawnmesh_client.testing import FakeMesh
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.stack import Stack
+
+from tests.support.waiting import eventually
 
 Record = list[Any]
 
@@ -224,16 +230,110 @@ async def agents(mesh: Mesh, _: Path) -> Record:
     return [*seen, [one.agent_id for one in await mesh.agents.list()]]
 
 
+CALL = {"path": "a.txt", "content": "hello"}
+QUESTION, CHOICES = "Which colour?", ["red", "blue"]
+
+
+async def asked(mesh: Mesh, session: Session) -> Approval:
+    async def pending() -> list[Approval]:
+        found = mesh.approvals.list(state="PENDING", session_id=session.session_id)
+        return [one async for one in found]
+
+    (approval,) = await eventually(pending)
+    return approval
+
+
+async def approvals(mesh: Mesh, _: Path) -> Record:
+    prompt = "You are the caller. Make the call that you are given, and say what came of it."
+    policy = ApprovalPolicy(tools=("write_*",))
+    clerk = Agent("clerk", system_prompt=prompt, tools=("write_file", "ask_user"), approval=policy)
+    seen: Record = [(await mesh.agents.put(clerk)).approval]
+    decide = mesh.approvals
+
+    session = await mesh.spawn(f"write_file {json.dumps(CALL)}", agent="clerk")
+    call = await asked(mesh, session)
+    assert call.tool_call is not None
+    assert call.expire_time is not None
+    assert call.create_time is not None
+    seen += [call.agent_id, call.state, call.reason, call.on_expiry, call.decided_by, call.question]
+    seen += [call.tool_call.tool_name, call.tool_call.arguments, call.decide_time, call.text]
+    seen += [round((call.expire_time - call.create_time).total_seconds())]
+    waiting = (await session.refresh()).latest_run
+    assert waiting is not None
+    seen += [waiting.state, waiting.approval_id == call.approval_id, call.run_id == waiting.run_id]
+    seen += [await refused(decide.answer(call.approval_id, "yes"))]
+    seen += [await refused(decide.get(new_id(IdKind.APPROVAL))), await refused(decide.get("apr_1"))]
+    edited = {**CALL, "content": "bye"}
+    approved = await decide.approve(call.approval_id, edited)
+    seen += [approved.state, approved.edited_arguments, approved.decided_by != ""]
+    await session.result(timeout=60)
+    seen += [(await decide.approve(call.approval_id, edited)).state]
+    seen += [await refused(decide.approve(call.approval_id)), await refused(decide.deny(call.approval_id))]
+    seen += [event.run_state async for event in session.events()]
+
+    session = await mesh.spawn(
+        f"ask_user {json.dumps({'question': QUESTION, 'choices': CHOICES})}", agent="clerk"
+    )
+    question = await asked(mesh, session)
+    seen += [question.question, question.reason, question.tool_call]
+    seen += [await refused(decide.approve(question.approval_id))]
+    seen += [await refused(decide.answer(question.approval_id, "green"))]
+    answered = await decide.answer(question.approval_id, "blue")
+    seen += [answered.state, answered.text, (await session.result(timeout=60)).run.approval_id]
+    for state in ("", "APPROVED", "DENIED"):
+        seen += [len([one async for one in decide.list(state=state)])]
+    for condition in ({"tool_name": "write_file"}, {"agent_id": "none"}, {"session_id": session.session_id}):
+        seen += [[one.state async for one in decide.list(**condition)]]
+    return seen
+
+
+async def withdrawn_approvals(mesh: Mesh, _: Path) -> Record:
+    prompt = "You are the caller. Make the call that you are given, and say what came of it."
+    await mesh.agents.put(Agent("clerk", system_prompt=prompt, tools=("ask_user",)))
+    seen: Record = []
+    for end in ("interrupt", "interrupt with a text", "kill"):
+        task = f"ask_user {json.dumps({'question': QUESTION, 'choices': CHOICES})}"
+        session = await mesh.spawn(task, agent="clerk", mode=SessionMode.SESSION)
+        approval_id = (await asked(mesh, session)).approval_id
+        if end == "kill":
+            seen += [await session.kill()]
+        else:
+            run = await session.interrupt("Be quick." if "text" in end else "")
+            assert run is not None
+            seen += [run.approval_id]
+        withdrawn = await mesh.approvals.get(approval_id)
+        seen += [withdrawn.state, withdrawn.decided_by, withdrawn.decide_time is not None]
+        seen += [await refused(mesh.approvals.answer(approval_id, "blue"))]
+        try:
+            await session.result(timeout=60)
+        except RunFailed as failed:
+            seen += [failed.reason, failed.state]
+        await session.kill()
+        seen += [(event.kind, event.run_state) async for event in session.events()]
+    return seen
+
+
 @pytest.mark.parametrize(
     "scenario",
-    [one_run, conversation, listed, versions, repeats, killed, interrupted, refusals, files, agents],
+    [
+        one_run, conversation, listed, versions, repeats, killed, interrupted, refusals, files, agents,
+        approvals, withdrawn_approvals,
+    ],
     ids=lambda one: one.__name__,
-)
+)  # fmt: skip
 async def test_scenario_leaves_the_same_record(
     real: Mesh, tmp_path: Path, scenario: Callable[[Mesh, Path], Awaitable[Record]]
 ) -> None:
     fake = FakeMesh()
     for _ in range({killed: 1, interrupted: 2}.get(scenario, 0)):
         fake.holds()
+    if scenario is approvals:
+        fake.requests_approval("write_file", CALL, reason="the agent's policy names write_*")
+        fake.answers("done")
+        fake.asks(QUESTION, *CHOICES)
+    elif scenario is withdrawn_approvals:
+        for script in ("", "done", ""):
+            fake.asks(QUESTION, *CHOICES)
+            fake.answers(*filter(None, [script]))
     fake.answers(*[said] * 5)
     assert await scenario(fake, tmp_path) == await scenario(real, tmp_path)

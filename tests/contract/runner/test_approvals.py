@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import decision_pb2, event_pb2
 from spawnmesh.session.v1 import approval_pb2 as pb
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -23,6 +24,7 @@ from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
 from tests.support.waiting import eventually
 
+WAITING = session_pb2.RUN_STATE_WAITING_APPROVAL
 TOOL_RESULT = message_pb2.ROLE_TOOL_RESULT
 WRITE = ("call_1", "write_file", '{"path": "a.txt", "content": "hello"}')
 POLICY = pb.ApprovalPolicy(tools=["write_*"], timeout=Duration(seconds=90))
@@ -209,7 +211,7 @@ async def test_RequestApproval__a_heartbeat_that_meets_the_given_up_lease_is_no_
     async with running_runner(
         mesh, keys, tmp_path, heartbeat_share=OFTEN, tracer=provider.get_tracer("test")
     ):
-        await eventually(lambda: mesh.lost_heartbeat_count)
+        await eventually(lambda: mesh.approvals.late_heartbeat_count)
         mesh.approvals.hold_answer.set()
         await eventually(lambda: mesh.released_claims)
     spans = {span.name: span for span in exporter.get_finished_spans()}
@@ -242,3 +244,20 @@ async def test_a_call_that_needs_an_approval_was_not_made_by_a_runner_that_died(
         await eventually(lambda: mesh.approvals.requests)
         await eventually(lambda: mesh.released_claims)
     assert results(mesh) == []
+
+
+@pytest.mark.parametrize(("extra", "seen"), [({}, 3), ({"wait_for_people": False}, 1)])
+async def test_sessions_wait__a_child_that_waits_for_a_person_ends_no_wait(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, extra: dict[str, bool], seen: int
+) -> None:
+    """The time begins anew until the person has decided, unless the model wants it otherwise."""
+    states = [WAITING, WAITING, session_pb2.RUN_STATE_RUNNING]
+    mesh.child_states += states
+    arguments = json.dumps({"session_ids": ["ses_" + "0" * 26], "timeout_seconds": 7, **extra})
+    mesh.answers += [calling(("call_1", "sessions_wait", arguments)), saying("Done.")]
+    mesh.queue_run(tools=("sessions_wait",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    [told] = json.loads(text_of(results(mesh)[0]))["sessions"]
+    assert f"RUN_STATE_{told['run_state']}" == session_pb2.RunState.Name(states[seen - 1])
+    assert [round(wait.timeout.ToTimedelta().total_seconds()) for wait in mesh.waits] == [7] * seen

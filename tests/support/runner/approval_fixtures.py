@@ -17,6 +17,7 @@ class ScriptedApprovals:
     taken: list[pb.TakeDecisionRequest] = field(default_factory=list)
     waiting_epoch: int = 0
     """The epoch of the runner that gave the run up last."""
+    late_heartbeat_count: int = 0
     hold_answer: asyncio.Event | None = None
     """The answer to a request comes once it is set, although the run is given up before."""
 
@@ -26,6 +27,10 @@ class ScriptedApprovals:
         if self.hold_answer is not None:
             await self.hold_answer.wait()
         return pb.RequestApprovalResponse(approval=pb.Approval(approval_id=new_id(IdKind.APPROVAL)))
+
+    def note_heartbeat(self, epoch: int) -> None:
+        """Count a heartbeat of a runner that has given the run up."""
+        self.late_heartbeat_count += epoch == self.waiting_epoch
 
     def decide(self, state: pb.ApprovalState.ValueType, *, was_begun: bool = False, **fields: Any) -> None:
         """Decide on the newest request."""

@@ -17,7 +17,6 @@ from opentelemetry.trace import Tracer
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
 from spawnmesh.session.v1 import approval_pb2, session_pb2, tenant_pb2
@@ -44,11 +43,11 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.telemetry import use_tracer
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.model_router.answers import said
 from tests.support.runner.approval_fixtures import ScriptedApprovals
 from tests.support.runner.blobs import ScriptedBlobs
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
+from tests.support.runner.models import ScriptedModels
 from tests.support.runner.sessions import ScriptedSessions
 from tests.support.runner.transcripts import ScriptedFiles, ScriptedSearches, ScriptedTranscripts
 from tests.support.serving import served, shared_settings
@@ -79,7 +78,6 @@ class ScriptedMesh:
     files: dict[str, bytes] = field(default_factory=dict)
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
-    lost_heartbeat_count: int = 0
     approvals: ScriptedApprovals = field(default_factory=ScriptedApprovals)
     hold_model: asyncio.Event | None = None
     spoken_first: tuple[str, ...] = ()
@@ -87,6 +85,9 @@ class ScriptedMesh:
     interrupt: run_pb.Interrupt.ValueType = run_pb.INTERRUPT_UNSPECIFIED
     hold_wait: asyncio.Event | None = None
     wait_called: asyncio.Event = field(default_factory=asyncio.Event)
+    waits: list[session_pb.WaitSessionRequest] = field(default_factory=list)
+    child_states: deque[session_pb2.RunState.ValueType] = field(default_factory=deque)
+    """The states of the child at the ends of the first waits."""
     changes: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
     """The hints of the stream. False ends it without one."""
     interrupted: run_pb.EndInterruptedRunRequest | None = None
@@ -225,7 +226,7 @@ class ScriptedMesh:
         transcripts: Any = ScriptedTranscripts
         files: Any = ScriptedFiles
         blobs: Any = ScriptedBlobs
-        models: Any = _Models
+        models: Any = ScriptedModels
         run_grpc.add_RunServiceServicer_to_server(_Runs(self), server)
         session_grpc.add_SessionServiceServicer_to_server(sessions(self), server)
         transcript_grpc.add_TranscriptServiceServicer_to_server(transcripts(self), server)
@@ -257,8 +258,7 @@ class _Runs(run_grpc.RunServiceServicer):
     async def HeartbeatRun(
         self, request: run_pb.HeartbeatRunRequest, context: Any
     ) -> run_pb.HeartbeatRunResponse:
-        if self.mesh.approvals.waiting_epoch == request.epoch:
-            self.mesh.lost_heartbeat_count += 1
+        self.mesh.approvals.note_heartbeat(request.epoch)
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("HeartbeatRun")
         return run_pb.HeartbeatRunResponse(
@@ -343,35 +343,6 @@ class _Runs(run_grpc.RunServiceServicer):
         if request.HasField("delay"):
             self.mesh.delays.append(request.delay)
         return run_pb.ReleaseRunResponse()
-
-
-class _Models(router_grpc.ModelRouterServiceServicer):
-    def __init__(self, mesh: ScriptedMesh) -> None:
-        self.mesh = mesh
-
-    async def Generate(
-        self, request: router_pb.GenerateRequest, context: Any
-    ) -> AsyncIterator[router_pb.GenerateResponse]:
-        mesh = self.mesh
-        mesh.prompts.append(request)
-        if mesh.refusals.get("Generate"):
-            raise mesh.refusals["Generate"].popleft()
-        await asyncio.sleep(mesh.router_wait_seconds)
-        yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
-        for piece in mesh.spoken_first:
-            yield said(text_delta=router_pb.TextDelta(text=piece))
-        mesh.model_called.set()
-        mesh.on_generate()
-        if mesh.hold_model is not None:
-            try:
-                await mesh.hold_model.wait()
-            except asyncio.CancelledError:
-                mesh.model_cancelled = True
-                raise
-        answer = mesh.answers.popleft()
-        if isinstance(answer, MeshError):
-            raise answer
-        yield said(completion=generation_pb2.Completion(message=answer))
 
 
 @asynccontextmanager

@@ -45,6 +45,12 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
         self.mesh.wait_called.set()
         if self.mesh.hold_wait is not None:
             await self.mesh.hold_wait.wait()
+        self.mesh.waits.append(request)
+        if self.mesh.child_states:
+            run = session_pb2.Run(state=self.mesh.child_states.popleft())
+            return session_pb.WaitSessionResponse(
+                session=session_pb2.Session(session_id=request.session_id, latest_run=run)
+            )
         return session_pb.WaitSessionResponse(
             done=True,
             session=session_pb2.Session(

@@ -120,7 +120,9 @@ def test_approvals_stand_beside_the_last_rewritten_arguments() -> None:
         ToolCallAnswer("legal", approval_reason="new customer"),
     ]
     reason = "cfo: more than 100 EUR; legal: new customer"
-    assert merge_tool_call(answers) == MergedToolCall("{}", "", reason, ("cfo", "scrubber", "legal"))
+    assert merge_tool_call(answers) == MergedToolCall(
+        "{}", "", reason, ("cfo", "scrubber", "legal"), ("scrubber",)
+    )
     blocked = [*answers, ToolCallAnswer("guard", block_reason="no")]
     assert merge_tool_call(blocked) == MergedToolCall("", "no", "", ("guard",))
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -64,6 +64,7 @@ async def call(workspace: Path, tool_name: str, **arguments: object) -> ToolOutc
         session_id="s",
         answer_entry_id="e",
         request_id="r",
+        ask=cast("Any", None),  # and no person
     )
     return await execute_call(BUILT_IN[tool_name], block, scope)
 

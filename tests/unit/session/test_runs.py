@@ -42,6 +42,7 @@ RUN = Run(
     revision_count=0,
     deadline_time=NOW,
     queue_time=NOW,
+    first_queue_time=NOW,
     start_time=NOW,
     end_time=None,
 )

@@ -41,7 +41,7 @@ SESSION = Session(
 
 
 def run_in(state: RunState) -> Run:
-    return Run("run_3", "ses_3", state, 1, 1, 1, "", "", "", "", "", "", {}, 0, NOW, NOW, None, None)
+    return Run("run_3", "ses_3", state, 1, 1, 1, "", "", "", "", "", "", {}, 0, NOW, NOW, NOW, None, None)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,7 @@ def run_in(state: RunState) -> Run:
         (SessionState.ACTIVE, RunState.QUEUED, False),
         (SessionState.ACTIVE, RunState.RUNNING, False),
         (SessionState.ACTIVE, RunState.FINALIZING, False),
+        (SessionState.ACTIVE, RunState.WAITING_APPROVAL, False),
         (SessionState.ACTIVE, RunState.SUCCEEDED, True),
         (SessionState.ACTIVE, RunState.FAILED, True),
         (SessionState.ACTIVE, RunState.TIMED_OUT, True),

@@ -174,6 +174,7 @@ async def _execute(
         names = ", ".join(assignment.tools) or "none"
         unknown = refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}")
         return await _not_run(assignment, open_call, unknown)
+    parked: RunParked | None = None
     async with traced(
         f"execute_tool {tool.name}",
         gen_ai__operation__name="execute_tool",
@@ -182,28 +183,30 @@ async def _execute(
         gen_ai__tool__type="function",
         gen_ai__conversation__id=assignment.session_id,
     ) as span:
-        judged: message_pb2.ToolCall | ToolOutcome | None = approved
-        start_seconds = monotonic_seconds()
         try:
-            if judged is None:
-                interrupted = _cut_short(tool) if was_begun else _NOT_MADE
-                judged = await _judge(assignment, open_call, tool, interrupted)
-                start_seconds = monotonic_seconds()
-            if isinstance(judged, ToolOutcome):
-                outcome = judged
-            else:
-                assignment.called_tools.add(tool.name)
-                outcome = await _make(assignment, tool, judged, _scope(assignment, open_call))
-        except RunParked as parked:
-            outcome = parked
-            span.set_attribute("spawnmesh.approval.id", parked.approval_id)
-        latency = timedelta(seconds=monotonic_seconds() - start_seconds)
-        if isinstance(outcome, ToolOutcome) and outcome.error_reason:
-            mark_failed(span, outcome.error_reason)
-    if isinstance(outcome, RunParked):
-        raise outcome
+            interrupted = _cut_short(tool) if was_begun else _NOT_MADE
+            judged = approved or await _judge(assignment, open_call, tool, interrupted)
+            start_seconds = monotonic_seconds()
+            outcome = await _outcome_of(assignment, open_call, tool, judged)
+            latency = timedelta(seconds=monotonic_seconds() - start_seconds)
+            if outcome.error_reason:
+                mark_failed(span, outcome.error_reason)
+        except RunParked as error:  # This is no error of the span.
+            span.set_attribute("spawnmesh.approval.id", error.approval_id)
+            parked = error
+    if parked is not None:
+        raise parked
     await publish_tool_outcome(assignment, open_call, outcome, latency)
     return _Answer(outcome, None if isinstance(judged, ToolOutcome) or judged is call else judged)
+
+
+async def _outcome_of(
+    assignment: Assignment, open_call: OpenCall, tool: AnyTool, judged: message_pb2.ToolCall | ToolOutcome
+) -> ToolOutcome:
+    if isinstance(judged, ToolOutcome):
+        return judged
+    assignment.called_tools.add(tool.name)
+    return await _make(assignment, tool, judged, _scope(assignment, open_call))
 
 
 async def _judge(

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from google.protobuf.duration_pb2 import Duration
 from pydantic import Field, StringConstraints
-from spawnmesh.session.v1 import session_pb2, session_service_pb2
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.session_service_pb2 import WaitSessionRequest, WaitSessionResponse
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -28,30 +29,31 @@ class SessionsWait(Arguments):
     timeout_seconds: float = Field(
         default=60, ge=0, le=MAX_WAIT_SECONDS, description="Longest wait for all of them together."
     )
+    wait_for_people: bool = Field(
+        default=True,
+        description=(
+            "A child that waits for a person (WAITING_APPROVAL) does not end the wait: its time begins"
+            " anew until the person has decided. False: it ends."
+        ),
+    )
 
 
 async def _execute(scope: CallScope, arguments: SessionsWait) -> Result:
     # Waiting one after another takes as long as waiting for all at once: it ends with the last
     # child.
     end = monotonic_seconds() + arguments.timeout_seconds
-    states = [await _wait_one(scope, session_id, end) for session_id in arguments.session_ids]
+    states = [await _wait_one(scope, session_id, end, arguments) for session_id in arguments.session_ids]
     return {"all_done": all(state["done"] for state in states), "sessions": states, "note": NOTE}
 
 
-async def _wait_one(scope: CallScope, session_id: str, end: float) -> dict[str, object]:
-    peers = scope.peers
-
-    async def wait() -> session_service_pb2.WaitSessionResponse:
-        left_seconds = max(0.0, end - monotonic_seconds())
-        timeout = Duration()
-        timeout.FromMilliseconds(int(left_seconds * 1000))
-        request = session_service_pb2.WaitSessionRequest(session_id=session_id, timeout=timeout)
-        return await peers.session.unary(
-            peers.sessions.WaitSession, request, timeout_seconds=left_seconds + _RESPONSE_SECONDS
-        )
-
+async def _wait_one(
+    scope: CallScope, session_id: str, end: float, arguments: SessionsWait
+) -> dict[str, object]:
+    again_seconds = arguments.timeout_seconds if arguments.wait_for_people else 0.0
     try:
-        answer = await retry_transient(wait)
+        answer = await _wait_until(scope, session_id, end)
+        while again_seconds and _waits_for_person(answer):
+            answer = await _wait_until(scope, session_id, monotonic_seconds() + again_seconds)
     except MeshError as error:
         if error.reason is not Reason.NOT_FOUND:
             raise
@@ -62,6 +64,26 @@ async def _wait_one(scope: CallScope, session_id: str, end: float) -> dict[str, 
         "state": _name(session_pb2.SessionState.Name(answer.session.state), "SESSION_STATE_"),
         "run_state": _name(session_pb2.RunState.Name(answer.session.latest_run.state), "RUN_STATE_"),
     }
+
+
+async def _wait_until(scope: CallScope, session_id: str, end: float) -> WaitSessionResponse:
+    """Return when the child has ended, or at `end`."""
+    peers = scope.peers
+
+    async def wait() -> WaitSessionResponse:
+        left_seconds = max(0.0, end - monotonic_seconds())
+        timeout = Duration()
+        timeout.FromMilliseconds(int(left_seconds * 1000))
+        request = WaitSessionRequest(session_id=session_id, timeout=timeout)
+        return await peers.session.unary(
+            peers.sessions.WaitSession, request, timeout_seconds=left_seconds + _RESPONSE_SECONDS
+        )
+
+    return await retry_transient(wait)
+
+
+def _waits_for_person(answer: WaitSessionResponse) -> bool:
+    return answer.session.latest_run.state == session_pb2.RUN_STATE_WAITING_APPROVAL
 
 
 def _name(value: str, prefix: str) -> str:

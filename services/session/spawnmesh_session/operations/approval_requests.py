@@ -69,7 +69,7 @@ class ApprovalRequester:
             await run_queue.notify_runners_of_place(connection, tenant_id)
             if await run_queue.has_urgent_message(connection, tenant_id, session.session_id, run.run_id):
                 run = await withdraw_and_queue(connection, tenant_id, run)
-                approval = replace(approval, state=ApprovalState.WITHDRAWN)
+                approval = await approvals.get_approval(connection, tenant_id, approval.approval_id)
         return approval, run
 
     async def take(

@@ -1,0 +1,41 @@
+"""A model router whose answers are scripted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
+from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
+from spawnmesh_core.errors import MeshError
+
+from tests.support.model_router.answers import said
+
+
+class ScriptedModels(router_grpc.ModelRouterServiceServicer):
+    def __init__(self, mesh: Any) -> None:
+        self.mesh = mesh
+
+    async def Generate(
+        self, request: router_pb.GenerateRequest, context: Any
+    ) -> AsyncIterator[router_pb.GenerateResponse]:
+        mesh = self.mesh
+        mesh.prompts.append(request)
+        if mesh.refusals.get("Generate"):
+            raise mesh.refusals["Generate"].popleft()
+        await asyncio.sleep(mesh.router_wait_seconds)
+        yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
+        for piece in mesh.spoken_first:
+            yield said(text_delta=router_pb.TextDelta(text=piece))
+        mesh.model_called.set()
+        mesh.on_generate()
+        if mesh.hold_model is not None:
+            try:
+                await mesh.hold_model.wait()
+            except asyncio.CancelledError:
+                mesh.model_cancelled = True
+                raise
+        answer = mesh.answers.popleft()
+        if isinstance(answer, MeshError):
+            raise answer
+        yield said(completion=generation_pb2.Completion(message=answer))
