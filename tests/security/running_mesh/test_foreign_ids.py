@@ -31,10 +31,13 @@ HARMLESS = {
     "ExplainRoute session": "a label",
     "Generate session": "a label",
     "ImportTranscript session": "it names a new transcript of its own tenant",
+    "ListApprovals session": "a filter of its own rows",
     "ListDeliveries run": "a filter of its own rows",
     "ListDeliveries session": "a filter of its own rows",
     "ListSets session": "a filter of its own rows",
+    "RequestApproval entry": "a name of a call of its own run",
     "RevokeToken token_id": "it is revoked in its own tenant alone",
+    "TakeDecision entry": "no approval of its own run has this name",
     "UploadFile sha256": "the bytes must be sent all the same",
     "UploadFile upload_id": "it names a new upload of its own",
     "VerifyTranscript chain_hash": "a mismatch of its own transcript",
@@ -52,7 +55,7 @@ NEW = {
 """RPCs that create what their caller names, and so need a new id for each call."""
 
 LATER = ("Archive", "Close", "Discard", "Pause", "Release", "Remove", "Revoke", "Upload")
-LAST = ("Delete", "Fail", "Finalize", "Kill", "Purge", "ReleaseRun")
+LAST = ("Delete", "Fail", "Finalize", "Kill", "Purge", "ReleaseRun", "RequestApproval")
 """The beginnings of RPCs that end what others need, or after which the attacker has the id, too."""
 
 

@@ -46,6 +46,7 @@ LISTS = [name for name in TOKENED if name != PROVIDERS]
 EXPAND = "spawnmesh.transcript.v1.CompactionService.ExpandSummary"
 WORDS = "marker"
 FILTERS_OF = {
+    "spawnmesh.session.v1.ApprovalService.ListApprovals": ("session_id", "agent_id"),
     "spawnmesh.hook.v1.HookService.ListDeliveries": ("session_id", "run_id", "plugin"),
     "spawnmesh.attachment_blob.v1.AttachmentBlobService.ListSets": ("session_id",),
     "spawnmesh.session.v1.SessionService.ListSessions": ("request_id",),
@@ -121,6 +122,17 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
                 "insert into session.jobs (tenant_id, kind, key, dead_time) values (%s, %s, %s, now())",
                 (tenant.tenant_id, tenant.ids["job_kind"], f"dead-{number}"),
             )
+            await connection.execute(
+                """
+                insert into session.approvals (tenant_id, approval_id, session_id, run_id, agent_id,
+                                               ancestor_ids, tool_name, on_expiry, create_time, expire_time)
+                values (%s, %s, %s, %s, %s, '{}', 'pay', 'DENY', now(), now())
+                """,
+                (
+                    tenant.tenant_id, new_id(IdKind.APPROVAL), tenant.ids["session"], tenant.ids["run"],
+                    tenant.ids["agent"],
+                ),
+            )  # fmt: skip
     lists.requests = {name: _first_request(name, tenant) for name in TOKENED}
     lists.requests[EXPAND] = summary
     for name in LISTS:

@@ -13,6 +13,7 @@ from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as hooks
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import approval_pb2 as approvals
 from spawnmesh.session.v1 import run_service_pb2 as runs
 from spawnmesh.session.v1 import session_service_pb2 as sessions
 from spawnmesh.session.v1 import tenant_pb2
@@ -147,12 +148,7 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
 async def _work_on_the_run(tenant: Filled) -> None:
     """Claim the run, write a large result, spawn a child, and get a message."""
     ids, marker = tenant.ids, tenant.marker
-    async with tenant.connected(tenant.token(CallerKind.RUNNER)) as runner:
-        peer = runner.service("session")
-        request = runs.ClaimRunsRequest(runner_id="tester", max_run_count=1, wait=Duration(seconds=20))
-        [claimed] = (
-            await peer.unary(RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=60)
-        ).runs
+    claimed = await _claim(tenant)
     assert claimed.run.run_id == ids["run"]
     ids["epoch"] = str(claimed.run.epoch)
     async with tenant.connected(tenant.token(CallerKind.RUN)) as run:
@@ -194,9 +190,38 @@ async def _work_on_the_run(tenant: Filled) -> None:
             SessionServiceStub(session.channel).SpawnSession, child, timeout_seconds=30
         )
         ids["child_session"] = spawned.session.session_id
+    await _let_the_child_wait(tenant)
     async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
         await client.send(ids["session"], f"{marker} message", request_id=ids["request"])
         ids["operation"] = await start_operation(client, ids["session"], ids["request"])
+
+
+async def _claim(tenant: Filled) -> runs.ClaimedRun:
+    """Claim the run of the tenant that is queued."""
+    async with tenant.connected(tenant.token(CallerKind.RUNNER)) as runner:
+        peer = runner.service("session")
+        request = runs.ClaimRunsRequest(runner_id="tester", max_run_count=1, wait=Duration(seconds=20))
+        [claimed] = (
+            await peer.unary(RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=60)
+        ).runs
+        found: runs.ClaimedRun = claimed
+        return found
+
+
+async def _let_the_child_wait(tenant: Filled) -> None:
+    """Let the run of the child wait for a person."""
+    claimed = await _claim(tenant)
+    assert claimed.run.session_id == tenant.ids["child_session"]
+    call = approvals.ToolCallSubject(tool_name="pay", arguments_json=f'{{"to": "{tenant.marker}"}}')
+    request = approvals.RequestApprovalRequest(
+        epoch=claimed.run.epoch,
+        call=approvals.CallKey(answer_entry_id=new_id(IdKind.ENTRY)),
+        tool_call=call,
+    )
+    async with tenant.connected(claimed.run_token) as child:
+        peer = child.service("session")
+        answer = await peer.unary(RunServiceStub(peer.channel).RequestApproval, request, timeout_seconds=60)
+    tenant.ids["approval_id"] = answer.approval.approval_id
 
 
 async def start_operation(client: WireMesh, session_id: str, request_id: str) -> str:
