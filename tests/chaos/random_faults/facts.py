@@ -22,6 +22,7 @@ _TABLES = {
     "runs": "select * from session.runs",
     "messages": "select * from session.inbox_messages",
     "events": "select * from session.session_events order by tenant_id, session_id, cursor",
+    "approvals": "select * from session.approvals",
     "queue": "select tenant_id, run_id, due_time from session.run_queue",
     "jobs": """
         select tenant_id, kind, key, attempt_count, dead_time, last_error from session.jobs union all

@@ -87,6 +87,7 @@ async def run_trial(
                     background.create_task(sample_cooldowns(field.stack.superuser_dsn, facts.cooldowns)),
                     background.create_task(faults.keep_running()),
                     background.create_task(load.run_harnesses()),
+                    background.create_task(load.decide()),
                 ]
                 has_ended = await _under_load(load, faults, plan, report)
                 report("the faults are over; waiting until the mesh is at rest")

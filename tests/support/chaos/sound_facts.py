@@ -1,5 +1,6 @@
 """Facts of a small load in which nothing is wrong."""
 
+import hashlib
 import json
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -13,15 +14,31 @@ from spawnmesh.content.v1.message_pb2 import (
     Message,
     Role,
     Text,
+    ToolCall,
 )
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
+from spawnmesh_session.domain.approvals import approval_id_of
 from spawnmesh_transcript.domain.chain import chain_hash
 
 from tests.chaos.random_faults.facts import Facts, Row
 from tests.chaos.random_faults.history import Call, Outcome
+from tests.chaos.random_faults.load.careful import CAREFUL, CAREFUL_TOOL
 
 T, OTHER_TENANT = "t-a", "t-b"
 PARENT, CHILD = "ses_parent", "ses_child"
+APPROVED, DENIED = "ses_approved", "ses_denied"
+"""The sessions of careful agents, of whom one makes a call and the other does not."""
+ASKED = {"path": "asked.txt", "content": "as asked for"}
+EDITED = {"path": "edited.txt", "content": "as edited"}
+DECISIONS = {
+    APPROVED: {
+        "state": "APPROVED",
+        "decided_by": "ada",
+        "edited_arguments_json": json.dumps(EDITED),
+        "text": "",
+    },
+    DENIED: {"state": "DENIED", "decided_by": "bob", "edited_arguments_json": "", "text": "No."},
+}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -53,6 +70,7 @@ def session(session_id: str, parent: str = "", **fields: Any) -> Row:
         "tenant_id": T,
         "session_id": session_id,
         "state": "CLOSED",
+        "agent_id": "coordinator",
         "request_id": f"request of {session_id}",
     }
     ancestors = [parent] if parent else []
@@ -94,7 +112,8 @@ def event(session_id: str, cursor: int, kind: str, run_state: str = "", **fields
 
 def sound() -> Facts:
     """Return the facts of a parent with one child, whose result the parent reads after a revision
-    was requested, and of three appends to the child's transcript.
+    was requested, of three appends to the child's transcript, and of two calls on which people
+    decided.
     """
     entries = [entry(1, None, body("a"), calls=["call 1"])]
     entries.append(entry(2, entries[0], body("b"), answers="call 1"))
@@ -160,6 +179,9 @@ def sound() -> Facts:
         ],
         "blobs": [{"tenant_id": T, "object_key": "k", "sha256": "00", "state": "STORED"}],
     }
+    for session_id in (APPROVED, DENIED):
+        for table, rows in careful_rows(session_id).items():
+            tables.setdefault(table, []).extend(rows)
     calls = [
         call("spawn", 0.0, 1.0, {"session_id": PARENT}, request_id=f"request of {PARENT}", task="x"),
         call("wait", 1.0, 2.0, seen, session_id=CHILD),
@@ -176,9 +198,66 @@ def sound() -> Facts:
         refused("pry", "NOT_FOUND", session_id=PARENT),
         refused("append", session_id=CHILD, key="late", text="late"),
         Call("spawn", T, 0.0, {"request_id": "without an answer", "task": "x"}, 1.0),
+        decide(APPROVED, Outcome.UNKNOWN),
+        decide(APPROVED),
+        decide(APPROVED, Outcome.REFUSED, state="DENIED", decided_by="bob"),
+        decide(DENIED),
     ]
     cooled = [cooldown(0, 30), cooldown(1, 40)]
     return Facts(tables, {T: {"k"}}, calls, cooled, scanned_count=5, watched_count=20, span_count=9)
+
+
+def careful_rows(session_id: str) -> dict[str, list[Row]]:
+    """Return the rows of a careful agent's session, whose call a person approved or denied."""
+    of_run = {**run(session_id), "epoch": 2}
+    state = DECISIONS[session_id]["state"]
+    asked = ToolCall(tool_call_id="call 1", name=CAREFUL_TOOL, block_json=json.dumps({"arguments": ASKED}))
+    message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(tool_call=asked)])
+    stored = EntryBody(message=message).SerializeToString()
+    names = {"session_id": session_id, "writer_run_id": of_run["run_id"]}
+    answer = entry(1, None, stored, entry_id=f"ent_of_{session_id}", calls=["call 1"], **names)
+    told = written(EDITED) if state == "APPROVED" else f"DENIED: {DECISIONS[session_id]['text']}"
+    result = entry(2, answer, body(told, ROLE_TOOL_RESULT), writer_epoch=2, answers="call 1", **names)
+    approval_id = approval_id_of(of_run["run_id"], answer["entry_id"], 0)
+    return {
+        "sessions": [session(session_id, agent_id=CAREFUL)],
+        "runs": [of_run],
+        "events": [
+            event(session_id, 1, "RUN", "RUNNING", detail="attempt 1"),
+            event(session_id, 2, "RUN", "WAITING_APPROVAL", detail=approval_id),
+            event(session_id, 3, "RUN", "QUEUED", detail=f"the approval is {state}"),
+            event(session_id, 4, "RUN", "RUNNING", detail="attempt 1"),
+            event(session_id, 5, "RUN", "SUCCEEDED"),
+        ],
+        "transcripts": [
+            {"tenant_id": T, "session_id": session_id, "seq": 2, "chain_hash": result["chain_hash"]}
+        ],
+        "entries": [answer, result],
+        "approvals": [
+            {
+                "approval_id": approval_id,
+                "arguments_json": json.dumps(ASKED),
+                "begin_epoch": 2 if state == "APPROVED" else 0,
+                **DECISIONS[session_id],
+            }
+        ],
+    }
+
+
+def written(arguments: dict[str, str]) -> str:
+    """Return the result of a call that was made with the arguments."""
+    digest = hashlib.sha256(arguments["content"].encode()).hexdigest()
+    return json.dumps({"path": arguments["path"], "bytes": 1, "sha256": digest})
+
+
+def decide(session_id: str, outcome: Outcome = Outcome.OK, **other: str) -> Call:
+    """Return a call that decides as is stored, or otherwise, on the approval of the session."""
+    approval_id = approval_id_of(f"run of {session_id}", f"ent_of_{session_id}", 0)
+    given = {**DECISIONS[session_id], **other}
+    got = given if outcome is Outcome.OK else {}
+    reason = "APPROVAL_CLOSED" if outcome is Outcome.REFUSED else ""
+    sent = {**given, "approval_id": approval_id}
+    return Call("decide", T, 1.0, sent, 2.0, outcome, reason, got=dict(got))
 
 
 def cooldown(at: int, until: int) -> Row:

@@ -17,7 +17,17 @@ TENANT = "t-grown"
 BEING_SPAWNED = "ses~being-spawned"
 IDLE = "ses~idle"
 _TEMPLATE = "grown_template"
-TABLES = ("tenants", "sessions", "runs", "run_queue", "jobs", "inbox_messages", "session_events", "agents")
+TABLES = (
+    "tenants",
+    "sessions",
+    "runs",
+    "run_queue",
+    "jobs",
+    "inbox_messages",
+    "session_events",
+    "approvals",
+    "agents",
+)
 
 FILL_TENANT = (
     """
@@ -66,6 +76,13 @@ _FILL = (
     insert into session.inbox_messages (tenant_id, session_id, key, text, acknowledge_time)
     select tenant_id, session_id, 'k', '', end_time from session.sessions
     where tenant_id = any (%(tenants)s)
+    """,
+    """
+    insert into session.approvals (tenant_id, approval_id, session_id, run_id, agent_id, ancestor_ids,
+        state, tool_name, arguments_json, on_expiry, create_time, expire_time)
+    select tenant_id, 'apr' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 'default',
+        ancestor_ids, 'DENIED', 'pay', '{}', 'DENY', end_time, end_time
+    from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """
     insert into session.run_queue (tenant_id, run_id, due_time, expire_time)

@@ -8,6 +8,7 @@ from spawnmesh_session import store
 from spawnmesh_session.domain.filters import parse_filter
 from spawnmesh_session.domain.session_filters import filter_of
 from spawnmesh_session.domain.sessions import SessionOrder
+from spawnmesh_session.store import approvals
 from spawnmesh_session.store.session_lists import ListSource, SessionQuery, list_statement, query_values
 
 
@@ -24,6 +25,10 @@ def _load_all() -> dict[str, str]:
 
 
 SQL = _load_all()
+SQL |= {
+    "list_approvals": approvals.list_statement(only_pending=False),
+    "list_approvals pending": approvals.list_statement(only_pending=True),
+}
 SQL |= {
     f"{name} {source.name} {order.name}": list_statement(name, source, order)
     for name in ("list_sessions", "list_descendants")

@@ -14,6 +14,7 @@ from tests.chaos.random_faults.checks import (
     NO_INPUT,
     Check,
     appends,
+    approvals,
     availability,
     claims,
     content,
@@ -194,6 +195,7 @@ ANOMALIES = [
         lambda f: f.tables["sessions"].append(session("ses_2", PARENT)),
     ),
     Anomaly("cooldown that shrinks", cooldowns.check, lambda f: f.cooldowns.append(cooldown(2, 35))),
+    Anomaly("approval that waits on", approvals.check, lambda f: row(f, "approvals").update(state="PENDING")),
     Anomaly("content in a log", content.check, lambda f: f.leaks.append("session.log")),
     Anomaly("workspace that stays", content.check, lambda f: f.workspaces.append("run_x")),
     Anomaly("event that is repeated", streams.check, lambda f: f.calls[8].got.update(cursors=[1, 1])),
@@ -231,6 +233,7 @@ ANOMALIES = [
             ("watch", "NOT_FOUND"),
             ("watch again", "NOT_FOUND"),
             ("append", "PERMISSION_DENIED"),
+            ("decide", "NOT_FOUND"),
         )
     ),
     Anomaly("internal error", refusals.check, lambda f: setattr(f.calls[1], "status", "INTERNAL")),

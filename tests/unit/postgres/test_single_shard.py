@@ -16,6 +16,7 @@ from spawnmesh_postgres.tenant_tables import (
     version_statement,
 )
 from spawnmesh_session.domain.sessions import SessionOrder
+from spawnmesh_session.store import approvals
 from spawnmesh_session.store.session_lists import ListSource, list_statement
 from spawnmesh_transcript.store import appends
 
@@ -94,6 +95,9 @@ def _of(folder: Traversable) -> Iterator[tuple[str, str]]:
             elif "{narrowest}" in text:
                 narrowest = ("", *deliveries.NARROWEST_FIRST)
                 yield from ((f"{name} {one}", deliveries.list_statement(one)) for one in narrowest)
+            elif name == "list_approvals":
+                for only in (True, False):
+                    yield f"{name} {only}", approvals.list_statement(only_pending=only)
             elif "{source}" in text:
                 orders = [(source, order) for source in ListSource for order in SessionOrder]
                 yield from ((f"{name} {one}", list_statement(name, *one)) for one in orders)

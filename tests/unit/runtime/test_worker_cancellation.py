@@ -81,7 +81,8 @@ async def beat(database: Any) -> None:
 
 
 async def sweep(database: Any) -> None:
-    await Sweeper(database, nothing(), nothing(), timedelta(seconds=1), 0.01, gauges=database).sweep_forever()
+    parts: Any = (nothing(), nothing(), nothing())
+    await Sweeper(database, *parts, timedelta(seconds=1), 0.01, gauges=database).sweep_forever()
 
 
 async def run_jobs(database: Any) -> None:
@@ -153,6 +154,7 @@ async def keep_lease(session: Any) -> None:
         ReplaceableToken("token"),
         Interruption(),
         RunChanges(),
+        asyncio.Event(),
         0.5,
     )
 

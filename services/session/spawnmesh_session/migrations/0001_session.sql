@@ -208,8 +208,8 @@ create unique index runs_one_live_idx on runs (session_id, tenant_id)
     where state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL') and position >= 0;
 
 -- The queue of runs: a waiting run from its queueing, a held run from the end of its lease. A run
--- that ends leaves it. A run that waits for a person is parked: its entry is due when it expires, so
--- it cannot be claimed, and it expires when the time for the decision is over.
+-- that ends leaves it. A run that waits for a person is parked: its entry is due when it expires,
+-- so it cannot be claimed, and it expires when the time for the decision is over.
 create table run_queue (
     tenant_id     text        not null,
     run_id        text        not null,
@@ -327,8 +327,8 @@ alter table session_events alter column tenant_id set statistics 0;
 create index session_events_prune_idx on session_events (tenant_id, event_time)
     where event_time >= '-infinity';
 
--- Tool calls that wait for a person, and questions: PENDING, then another state, set once. The id is
--- derived from the run and the call. A row is deleted with its session.
+-- Tool calls that wait for a person, and questions: PENDING, then another state, set once. The id
+-- is derived from the run and the call. A row is deleted with its session.
 create table approvals (
     tenant_id             text           not null,
     approval_id           text           not null,

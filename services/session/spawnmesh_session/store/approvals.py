@@ -27,8 +27,6 @@ MAX_SCANNED_APPROVALS = 1_000
 
 _SQL = load_statements(__name__)
 
-_SOURCES = {True: "state = 'PENDING'", False: "true"}
-
 
 def approval_of(row: Row) -> Approval:
     """Convert a row of `approvals`."""
@@ -155,13 +153,18 @@ async def list_approvals(
         "limit": page_size + 1,
         "scan_limit": MAX_SCANNED_APPROVALS,
     }
-    statement = _SQL["list_approvals"].replace("{source}", _SOURCES[query.state == ApprovalState.PENDING])
+    statement = list_statement(only_pending=query.state == ApprovalState.PENDING)
     rows = await (await connection.execute(statement, values)).fetchall()
     listed, last = bounded_page(rows, page_size)
     fitting = [row for number, row in enumerate(listed) if row["bytes"] <= MAX_LIST_BYTES or not number]
     if len(fitting) < len(listed):
         last = fitting[-1]
     return ApprovalsPage([approval_of(row) for row in fitting], str(last["approval_id"]) if last else "")
+
+
+def list_statement(*, only_pending: bool) -> str:
+    """Return `list_approvals` from the index of the pending approvals, or from that of all."""
+    return _SQL["list_approvals"].replace("{source}", "state = 'PENDING'" if only_pending else "true")
 
 
 async def delete_approvals(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> None:

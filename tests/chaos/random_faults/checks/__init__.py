@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tests.chaos.random_faults.checks import (
     appends,
+    approvals,
     availability,
     claims,
     content,
@@ -54,6 +55,7 @@ CHECKS = (
     Check("I8  no tool is run again blindly", tools.check, inputs.tool_results),
     Check("I9  no cooldown shrinks", cooldowns.check, inputs.cooldowns),
     Check("I10 content is at rest in the bucket only", content.check, inputs.scanned_files),
+    Check("I11 calls run as they were approved, once", approvals.check, inputs.approvals),
     Check("I12 event streams repeat and omit nothing", streams.check, inputs.watched_events),
     Check("    a new watch gives every stored event", streams.check_again, inputs.watches_again),
     Check("    no span lacks its parent", spans.check, inputs.spans),

@@ -85,6 +85,11 @@ def attachment_sets(facts: Facts) -> int:
     return sum(bool(row["session_id"]) for row in facts.rows("sets"))
 
 
+def approvals(facts: Facts) -> int:
+    """Count the approvals of calls on which a person decided."""
+    return sum(bool(row["decided_by"]) for row in facts.rows("approvals"))
+
+
 def cooldowns(facts: Facts) -> int:
     """Count the samples of cooldowns."""
     return len(facts.cooldowns)

@@ -13,6 +13,8 @@ EXPECTED: Mapping[str, frozenset[Reason]] = {
     "acquire": frozenset({Reason.WRITER_CLAIM_LOST}),
     # The lease ended in an outage, and another runner claimed the run, and then its transcript.
     "harness": frozenset({Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST}),
+    # Another person decided before, the time for the decision was over, or the run had ended.
+    "decide": frozenset({Reason.APPROVAL_CLOSED}),
     # The session belongs to another tenant.
     "pry": frozenset({Reason.NOT_FOUND}),
 }

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8, InlineAttachment
-from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import approval_pb2, session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh_client.wire import WireMesh
@@ -140,5 +140,13 @@ def facts_of(answer: Any) -> dict[str, Any]:
             "run_state": session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_"),
             "result_text": run.result_text[:200],
             "is_interrupted": run.HasField("interrupt_time"),
+        }
+    if approval := getattr(answer, "approval", None):
+        facts |= {
+            "approval_id": approval.approval_id,
+            "state": approval_pb2.ApprovalState.Name(approval.state).removeprefix("APPROVAL_STATE_"),
+            "decided_by": approval.decided_by,
+            "edited_arguments_json": approval.edited_arguments_json,
+            "text": approval.text,
         }
     return facts

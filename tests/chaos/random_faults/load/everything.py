@@ -10,17 +10,26 @@ from random import Random
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1.approval_pb2 import ApprovalPolicy
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.demo_agents import profiles
 from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
 from spawnmesh_devstack.scripted_agents import CALLER
+from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_session.domain.sessions import TERMINAL_SESSION_STATES
 
 from tests.chaos.random_faults.facts import Facts
 from tests.chaos.random_faults.field import Field
 from tests.chaos.random_faults.history import Call, History, Outcome
 from tests.chaos.random_faults.load.calls import Client
+from tests.chaos.random_faults.load.careful import (
+    CAREFUL,
+    CAREFUL_TOOL,
+    Person,
+    ask_steadily,
+    decide_steadily,
+)
 from tests.chaos.random_faults.load.conversations import converse_steadily
 from tests.chaos.random_faults.load.harness import Harness, order_steadily
 from tests.chaos.random_faults.load.spawners import PARENTS, probe_steadily, spawn_steadily, story_files
@@ -33,9 +42,27 @@ TENANTS = ["t-gated", "t-plain", "t-other"]
 GATED, PLAIN, OTHER = TENANTS
 _WRITERS = 3
 OPERATIONS = frozenset(
-    {"spawn", "wait", "send", "kill", "watch", "pry", "claim", "harness", "acquire", "append"}
+    {
+        "spawn",
+        "wait",
+        "send",
+        "kill",
+        "watch",
+        "pry",
+        "claim",
+        "harness",
+        "acquire",
+        "append",
+        "list",
+        "decide",
+    }
 )
 """All that the users of the load do."""
+_PEOPLE = ("ada", "bob")
+"""The people of each tenant who decide on approvals."""
+_TOKEN_SECONDS = 12 * 3600.0
+_SHORT_WAIT = Duration(seconds=15)
+"""The time for a decision in one of the tenants: it can end in an outage."""
 _WATCHED_AGAIN = 20  # Sessions of each tenant.
 
 
@@ -78,6 +105,7 @@ class Load:
                 users.create_task(watch_steadily(self._client(tenant, meshes), spawner))
                 stranger = self._client(PLAIN if tenant != PLAIN else OTHER, meshes)
                 users.create_task(pry_steadily(stranger, spawner))
+                users.create_task(ask_steadily(self._client(tenant, meshes)))
             users.create_task(spawn_steadily(self._client(GATED, meshes), story))
             users.create_task(probe_steadily(self._client(OTHER, meshes)))
             users.create_task(probe_steadily(self._client(GATED, meshes)))
@@ -103,6 +131,23 @@ class Load:
                     self.slowness,
                 )
                 users.create_task(writer.write_steadily())
+
+    async def decide(self) -> None:
+        """Decide on approvals in every tenant. It never returns: runs still wait for people when
+        the load has ended.
+        """
+        minter = TokenMinter("client", self.field.stack.keys / "client.pem")
+        async with AsyncExitStack() as exits, asyncio.TaskGroup() as deciding:
+            for tenant in TENANTS:
+                people = []
+                for name in _PEOPLE:
+                    token = minter.client_token(tenant, name, _TOKEN_SECONDS)
+                    mesh = await exits.enter_async_context(open_client_mesh(self.field, tenant, token))
+                    random = Random(f"{self.seed} {tenant} {name}")
+                    never = asyncio.Event()
+                    client = Client(tenant, mesh, self.history, random, never, slowness=self.slowness)
+                    people.append(Person(name, client))
+                deciding.create_task(decide_steadily(people))
 
     async def run_harnesses(self) -> None:
         """Claim and execute EXTERNAL runs. It never returns: runs remain when the load has ended."""
@@ -149,10 +194,10 @@ async def watch_sessions_again(field: Field, history: History, seed: int, facts:
 
 
 @asynccontextmanager
-async def open_client_mesh(field: Field, tenant: str) -> AsyncIterator[WireMesh]:
-    """Connect to every service as a client of the tenant, through the links."""
+async def open_client_mesh(field: Field, tenant: str, token: str = "") -> AsyncIterator[WireMesh]:
+    """Connect to every service as a client of the tenant, or with the token, through the links."""
     targets = {name.replace("-", "_"): target for name, target in field.targets.items()}
-    async with connect_wire(**targets, token=field.stack.client_token(tenant)) as mesh:
+    async with connect_wire(**targets, token=token or field.stack.client_token(tenant)) as mesh:
         yield mesh
 
 
@@ -177,7 +222,16 @@ async def prepare_tenants(field: Field) -> None:
             hook=field.stack.targets["hook"],
             token=field.stack.client_token(tenant),
         ) as mesh:
-            for agent in (caller, *profiles(models)):
+            careful = AgentProfile(
+                agent_id=CAREFUL,
+                system_prompt=f"You are the {CALLER}.",
+                models=models,
+                tools=[CAREFUL_TOOL],
+                approval=ApprovalPolicy(
+                    tools=[CAREFUL_TOOL], timeout=_SHORT_WAIT if tenant == OTHER else None
+                ),
+            )
+            for agent in (caller, careful, *profiles(models)):
                 await mesh.put_agent(agent)
             if tenant == GATED:
                 hooks = mesh.service("hook")

@@ -196,7 +196,7 @@ async def test_DecideApproval__a_run_cannot_decide_for_itself(mesh: Mesh) -> Non
     assert await refusal_of(mesh.run(other, call, request)) is Reason.CALLER_NOT_ALLOWED
 
 
-async def test_DecideApproval__other_tenants_have_no_such_approval(mesh: Mesh, open_mesh: OpenMesh) -> None:
+async def test_GetApproval__other_tenants_have_no_such_approval(mesh: Mesh, open_mesh: OpenMesh) -> None:
     _, _, approval = await waiting_run(mesh)
     async with open_mesh() as other:
         for call in (

@@ -1,6 +1,7 @@
 """Statements for one id cost no more in a tenant that grew after the last analyze."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -41,6 +42,16 @@ TEXTS: dict[str, Any] = {
     "traceparent": "",
     "thinking": "",
     "metadata": Jsonb({"ticket": "17"}),
+}
+
+NOW = datetime.now(UTC)
+OF_ALL_APPROVALS = {
+    "session_id": "",
+    "agent_id": "",
+    "tool_name": "",
+    "after_id": "",
+    "limit": 51,
+    "scan_limit": 1000,
 }
 
 BY_ID: dict[str, dict[str, Any]] = {
@@ -100,6 +111,38 @@ BY_ID: dict[str, dict[str, Any]] = {
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
     "release_run": {"epoch": 1},
     "delay_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
+    "park_run": {"epoch": 1, "approval_id": "a", "now": NOW},
+    "unpark_run": {"now": NOW},
+    "park_entry": {"attempt_count": 0, "expire_time": NOW},
+    "unpark_entry": {"deadline_time": NOW},
+    "get_approval": {"approval_id": "no-such-approval"},
+    "lock_approval": {"approval_id": "no-such-approval"},
+    "insert_approval": {
+        "session_id": IDLE,
+        "approval_id": "new",
+        "agent_id": "default",
+        "ancestor_ids": [],
+        "tool_name": "pay",
+        "arguments_json": "{}",
+        "parameters_json": "",
+        "question": "",
+        "choices": [],
+        "reason": "",
+        "on_expiry": "DENY",
+        "create_time": NOW,
+        "expire_time": NOW,
+    },
+    "decide_approval": {
+        "approval_id": "no-such-approval",
+        "state": "DENIED",
+        "now": NOW,
+        "decided_by": "",
+        "edited_arguments_json": "",
+        "text": "",
+    },
+    "begin_call": {"approval_id": "no-such-approval", "epoch": 1, "now": NOW},
+    "list_approvals pending": {**OF_ALL_APPROVALS, "state": "PENDING"},
+    "delete_approvals": {},
     "end_run": {
         "epoch": 1,
         "state": "FAILED",
