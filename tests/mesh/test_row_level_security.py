@@ -1,6 +1,7 @@
 """Every table and view of the mesh, read as every role in every scope, after runs with content."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,8 +32,10 @@ from tests.support.security.relations import (
     read,
     set_scope,
 )
+from tests.support.waiting import eventually
 
 _AGENT = "lister"  # It answers with the names of its files.
+_ASKER = "asker"  # It asks a person, and waits for the answer.
 _OBSERVED = [
     event_pb2.HOOK_KIND_LLM_INPUT,
     event_pb2.HOOK_KIND_LLM_OUTPUT,
@@ -43,6 +46,7 @@ _OBSERVED = [
 ]
 WITH_CONTENT = {
     "session.agents",  # The prompt of an agent.
+    "session.approvals",
     "session.inbox_messages",
     "session.runs",  # The answer.
     "session.sessions",  # The label.
@@ -96,6 +100,16 @@ async def _fill(stack: Stack, tenant: str, marker: str) -> None:
                 tools=["list_files", "read_file"],
             )
         )
+        asks = {"question": f"Is it {marker}?"}
+        await mesh.put_agent(
+            AgentProfile(
+                agent_id=_ASKER,
+                system_prompt="You are the caller.",
+                models=[SCRIPTED_AGENT],
+                tools=["ask_user"],
+            )
+        )
+        asker = await mesh.spawn(f"ask_user {json.dumps(asks)}", agent_id=_ASKER)
         await _register_observer(mesh, marker)
         files = [Attachment(f"{marker}.txt", f"the secret is {marker}\n".encode())]
         session = await mesh.spawn(
@@ -109,6 +123,12 @@ async def _fill(stack: Stack, tenant: str, marker: str) -> None:
         assert marker in session.latest_run.result_text
         await mesh.send(session.session_id, f"And once more. {marker}")
         assert (await mesh.wait(session.session_id, 60)).done
+        await eventually(lambda: _waits(mesh, asker.session_id))
+
+
+async def _waits(mesh: WireMesh, session_id: str) -> bool:
+    run = (await mesh.session(session_id)).latest_run
+    return run.state == session_pb2.RUN_STATE_WAITING_APPROVAL
 
 
 async def _register_observer(mesh: WireMesh, marker: str) -> None:

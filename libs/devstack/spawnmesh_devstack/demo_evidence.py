@@ -27,7 +27,7 @@ _NOTHING_IN = {
     "session.run_queue": "tenant_id = %(tenant)s",
     "session.jobs": "tenant_id = %(tenant)s",
     "session.inbox_messages": "tenant_id = %(tenant)s and acknowledge_time is null",
-    "session.runs": "tenant_id = %(tenant)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')",
+    "session.runs": "tenant_id = %(tenant)s and end_time is null",
 }
 
 

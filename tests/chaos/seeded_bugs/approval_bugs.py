@@ -54,6 +54,13 @@ APPROVAL_BUGS = (
                 "    if approval.decide_time is None or approval.decided_by:\n        return True\n",
             ),
             Change(
+                f"{_SESSION}/operations/approval_decisions.py",
+                "            queued = await queue_again(connection, tenant_id, run, f",
+                "            queued = run\n"
+                "            if approval.decide_time is None:\n"
+                "                queued = await queue_again(connection, tenant_id, run, f",
+            ),
+            Change(
                 f"{_SESSION}/store/approvals.sql",
                 " and state = 'PENDING'\nreturning *",
                 "\nreturning *",

@@ -97,6 +97,7 @@ EVERY_TENANT: Mapping[str, Mapping[str, Kind]] = {
         "max_attempts": Kind.COUNTER,
         "attempts_left": Kind.COUNTER,
         "leased": Kind.STATE,
+        "parked": Kind.STATE,
         "epoch": Kind.COUNTER,
         "runtime": Kind.STATE,
         "agent_id": Kind.ID,

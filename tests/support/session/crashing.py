@@ -120,6 +120,8 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         terminator=components.terminator,
         killer=killer,
         interrupter=unused,
+        requester=unused,
+        decider=unused,
         sender=unused,
         run_changes=unused,
         deleter=replace(

@@ -15,9 +15,10 @@ from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_runtime.impersonation import use_token
 
 from tests.support.serving import client_tokens, runner_tokens
+from tests.support.session.approvals import ask, call_key
 from tests.support.session.harness import Mesh, attachment
 
-TENANT_TABLES = ("agents", "sessions", "runs", "inbox_messages", "session_events")
+TENANT_TABLES = ("agents", "sessions", "runs", "inbox_messages", "session_events", "approvals")
 
 
 def requests_about(mesh: Mesh, session_id: str) -> list[tuple[Any, Any]]:
@@ -84,6 +85,7 @@ async def test_statement_without_where_sees_its_tenant_only(
     await mesh.client(
         mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="x")
     )
+    await ask(mesh, held, call_key())
     other = Mesh(mesh.peer, mesh.keys, mesh.settings)
     await other.create_tenant()
     async with session_database.transaction(mesh.tenant) as connection:
