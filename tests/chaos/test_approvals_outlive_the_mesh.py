@@ -1,4 +1,4 @@
-"""Every process of a mesh is killed while a person has to decide: the approval and its run remain."""
+"""Every process of a mesh is killed while a person has to decide: approval and run remain."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def quiet(_line: str) -> None:
 
 @pytest.fixture
 async def stack(fork_server: ForkServer) -> AsyncIterator[Stack]:
-    """A mesh for this test alone. PostgreSQL runs as another account, outside of pytest's directory."""
+    """Start a mesh for this test alone, where the account of PostgreSQL can read."""
     with tempfile.TemporaryDirectory(prefix="spawnmesh-approvals-") as folder, patient_callers():
         async with open_stack(Path(folder) / "data", quiet, execute=fork_server.execute) as mesh:
             yield mesh

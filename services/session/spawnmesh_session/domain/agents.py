@@ -12,6 +12,7 @@ from spawnmesh_session.domain.etags import etag_differs, etag_of_values
 
 DEFAULT_AGENT_ID = "default"
 EVERY_AGENT = "*"
+ASK_USER = "ask_user"
 BUILT_IN_TOOLS = (
     "list_files",
     "read_file",
@@ -21,7 +22,7 @@ BUILT_IN_TOOLS = (
     "sessions_wait",
     "transcript_search",
     "transcript_describe",
-    "ask_user",
+    ASK_USER,
 )
 
 
@@ -52,7 +53,7 @@ DEFAULT_AGENT = AgentProfile(
         "You carry out the task you are given, with the tools you have, and answer with the result."
     ),
     models=(),
-    tools=BUILT_IN_TOOLS,
+    tools=tuple(tool for tool in BUILT_IN_TOOLS if tool != ASK_USER),  # Its callers may be programs.
     spawnable_agents=(EVERY_AGENT,),
     max_turn_count=0,
     context_token_budget=0,

@@ -12,6 +12,7 @@ from spawnmesh_session.app import make_job_worker
 from spawnmesh_session.domain.job_kinds import DELETE_SESSION, FOLLOW_UPS
 from spawnmesh_session.gauges import Gauges
 
+from tests.support.session.approvals import waiting_run
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.remains import Remains
 from tests.support.session.worker import components_of, make_due, work_once
@@ -50,10 +51,12 @@ async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, re
         await only_of(remains.dsn, mesh.tenant)
         first, _second = await mesh.spawn(), await mesh.spawn()
         await mesh.claim(first.session_id)
+        await waiting_run(mesh)
         await backlog.measure()
         assert gauge_values(reader, "spawnmesh.session.runs", "spawnmesh.session.run.state") == {
             "waiting": 1,
             "held": 1,
+            "waiting_approval": 1,
         }
 
 
