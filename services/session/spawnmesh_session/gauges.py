@@ -19,7 +19,7 @@ class Gauges:
         self._runs = meter.create_gauge(
             "spawnmesh.session.runs",
             unit="{run}",
-            description="Runs that have not ended: they wait for a runner, are held by one, or wait for a person.",
+            description="Runs that have not ended: waiting for a runner or a person, or held by a runner.",
         )
 
     async def measure(self) -> None:

@@ -49,9 +49,9 @@ async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, re
         reader = InMemoryMetricReader()
         backlog = Gauges(components.database, MeterProvider([reader]).get_meter("test"))
         await only_of(remains.dsn, mesh.tenant)
+        await waiting_run(mesh)
         first, _second = await mesh.spawn(), await mesh.spawn()
         await mesh.claim(first.session_id)
-        await waiting_run(mesh)
         await backlog.measure()
         assert gauge_values(reader, "spawnmesh.session.runs", "spawnmesh.session.run.state") == {
             "waiting": 1,
