@@ -12,7 +12,7 @@ from rich.console import Console
 from spawnmesh.session.v1.session_pb2 import Session
 
 from spawnmesh_devstack import demo_report
-from spawnmesh_devstack.demo_agents import TASK, profiles
+from spawnmesh_devstack.demo_agents import TASK, profiles, with_approval
 from spawnmesh_devstack.demo_document import (
     Check,
     Document,
@@ -122,7 +122,7 @@ def _story(files: Path, choice: Choice) -> Plan:
     timeout_seconds = _SCRIPTED_SECONDS if scripted else _REAL_SECONDS
     paths = [files / name for name in (TABLE, TEXT, PICTURE)]
     return Plan(
-        job=Job(profiles([SCRIPTED_FLAKY, choice.name]), TASK, paths, timeout_seconds),
+        job=Job(with_approval(profiles([SCRIPTED_FLAKY, choice.name])), TASK, paths, timeout_seconds),
         judge=lambda report, _: story_checks(report, files, truth, scripted=scripted),
     )
 

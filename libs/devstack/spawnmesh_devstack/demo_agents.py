@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
+from spawnmesh.session.v1.approval_pb2 import ApprovalPolicy
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 
 from spawnmesh_devstack.demo_plugin import NAME
@@ -60,6 +61,15 @@ def profiles(models: Sequence[str]) -> list[AgentProfile]:
             tools=_READING,
         ),
     ]
+
+
+def with_approval(agents: Sequence[AgentProfile]) -> list[AgentProfile]:
+    """Return the agents; a person must approve what the analyst spawns."""
+    policy = ApprovalPolicy(tools=["sessions_spawn"])
+    for agent in agents:
+        if agent.agent_id == ANALYST:
+            agent.approval.CopyFrom(policy)
+    return list(agents)
 
 
 def plugin_at(port: int) -> hook_service_pb2.Plugin:

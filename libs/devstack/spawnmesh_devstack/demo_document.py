@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
-from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import approval_pb2, session_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_calls.wire_reasons import reason_of
 
@@ -51,6 +51,18 @@ def document(
             {"session_id": one.session_id, "plugin": one.plugin, "milliseconds": one.latency.ToMilliseconds()}
             for one in deliveries
             if one.decision == delivery_pb.DELIVERY_DECISION_REVISE
+        ],
+        "approvals": [
+            {
+                "session_id": one.session_id,
+                "tool": one.tool_call.tool_name,
+                "state": approval_pb2.ApprovalState.Name(one.state).removeprefix("APPROVAL_STATE_"),
+                "decided_by": one.decided_by,
+                "seconds": round(
+                    (one.decide_time.ToMilliseconds() - one.create_time.ToMilliseconds()) / 1000, 2
+                ),
+            }
+            for one in done.approvals
         ],
         "announced": [
             {
@@ -112,6 +124,11 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
         ),
         Check("a hook had the answer revised once", len(report["revisions"]) == 1, scripted),
         Check("the revised answer is verified", VERIFIED in answer, scripted),
+        Check(
+            "a person approved what the analyst spawned",
+            [(one["tool"], one["state"]) for one in report["approvals"]] == [("sessions_spawn", "APPROVED")],
+            scripted,
+        ),
         Check("each child's result came to its parent once", sorted(told) == sorted(children)),
         Check("the plugin heard of each child's end", set(children) <= set(report["heard_ends"])),
         Check("the handed-over content is redacted", _is_redacted(report), scripted),

@@ -1,5 +1,6 @@
 """The demo's job: a client gives three files to a coordinator and waits for its answer."""
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -9,6 +10,13 @@ from pathlib import Path
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1.approval_pb2 import APPROVAL_STATE_PENDING, Approval
+from spawnmesh.session.v1.approval_service_pb2 import (
+    Approve,
+    DecideApprovalRequest,
+    ListApprovalsRequest,
+)
+from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from spawnmesh.session.v1.session_pb2 import SESSION_VIEW_FULL, Session, SessionEvent
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
@@ -27,6 +35,7 @@ from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 
 _LOOK_EVERY_SECONDS = 5.0
+_PERSON_SECONDS = 0.2  # A quick person.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +55,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result: sessions, parents before children, each with its transcript and its events."""
+    """The result: sessions, parents before children, each with its transcript and its events, and
+    what a person approved.
+    """
 
     sessions: Sequence[Session]
     transcripts: dict[str, list[Entry]]
     events: dict[str, list[SessionEvent]]
+    approvals: Sequence[Approval] = ()
 
     @property
     def parent(self) -> Session:
@@ -79,7 +91,11 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
                 mount_path="input",
             )
             spawned(session)
-            await _wait(mesh, session.session_id, job.timeout_seconds)
+            person = asyncio.create_task(_approve_steadily(mesh, session.session_id))
+            try:
+                await _wait(mesh, session.session_id, job.timeout_seconds)
+            finally:
+                person.cancel()
             return await _gather(mesh, session.session_id)
     except MeshError as error:
         raise StackError(f"the mesh refused: {error}") from error
@@ -134,6 +150,22 @@ async def _wait(mesh: WireMesh, session_id: str, timeout_seconds: float) -> None
     raise StackError(f"{session_id} was not done after {timeout_seconds:g} s")
 
 
+async def _approve_steadily(mesh: WireMesh, session_id: str) -> None:
+    """Approve each tool call of the family that waits for a person. It never returns."""
+    pending = ListApprovalsRequest(session_id=session_id, state=APPROVAL_STATE_PENDING)
+    while True:
+        for approval in await _approvals(mesh, pending):
+            request = DecideApprovalRequest(approval_id=approval.approval_id, approve=Approve())
+            peer = mesh.service("session")
+            await peer.unary(ApprovalServiceStub(peer.channel).DecideApproval, request)
+        await asyncio.sleep(_PERSON_SECONDS)
+
+
+async def _approvals(mesh: WireMesh, request: ListApprovalsRequest) -> Sequence[Approval]:
+    peer = mesh.service("session")
+    return (await peer.unary(ApprovalServiceStub(peer.channel).ListApprovals, request)).approvals
+
+
 async def _family(mesh: WireMesh, parent_id: str) -> list[Session]:
     """Return the session and its descendants, parents before children."""
     sessions = [await mesh.session(parent_id)]
@@ -155,4 +187,5 @@ async def _gather(mesh: WireMesh, parent_id: str) -> Done:
             session.session_id: [event async for event in mesh.watch(session.session_id)]
             for session in sessions
         },
+        approvals=await _approvals(mesh, ListApprovalsRequest(session_id=parent_id)),
     )

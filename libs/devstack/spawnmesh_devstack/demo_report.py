@@ -78,6 +78,12 @@ def show_attempts(console: Console, report: Document) -> None:
         console.print(
             f"{revision['plugin']} asked the {agent} for a revision, after {revision['milliseconds']} ms"
         )
+    for approval in report["approvals"]:
+        agent = agents.get(approval["session_id"], "")
+        console.print(
+            f"{approval['tool']} of the {agent} waited {approval['seconds']} s for a person, without a"
+            f" runner: {approval['state']}"
+        )
     for announced in report["announced"]:
         pair = f"{agents[announced['child_session_id']]} -> {agents[announced['parent_session_id']]}"
         console.print(f"announced once: {pair}, {announced['run_state']}")
