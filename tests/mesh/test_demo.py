@@ -93,6 +93,13 @@ def test_one_model_fails_and_the_next_answers(demo: dict[str, Any]) -> None:
     assert (second["model"], second["reason"]) == ("scripted/agent", "")
 
 
+def test_a_person_approves_what_the_child_spawns(demo: dict[str, Any]) -> None:
+    (approval,) = demo["approvals"]
+    assert approval["session_id"] == demo["sessions"][1]["session_id"]
+    assert (approval["tool"], approval["state"]) == ("sessions_spawn", "APPROVED")
+    assert approval["decided_by"]
+
+
 def test_hook_requests_one_revision_and_is_notified_of_every_end(demo: dict[str, Any]) -> None:
     (revision,) = demo["revisions"]
     assert revision["session_id"] == demo["receipt"]["session_id"]
