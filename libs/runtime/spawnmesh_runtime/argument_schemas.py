@@ -1,12 +1,12 @@
 """Schemas of tools' arguments: inlined, limited, and used to check calls.
 
-Their authors are not trusted: no reference leads out of a schema, none of its expressions is
-evaluated, and the schema's size and a number of steps limit the time of a check.
+Their authors are not trusted: no reference leads out of a schema, its size is limited, and none of
+its expressions is evaluated.
 """
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jsonschema import validators
@@ -117,51 +117,27 @@ class _Inliner:
         return node
 
 
-class TooManySteps(Exception):
-    """A check of arguments was given up: the schema and the arguments are too large together."""
-
-
 class ArgumentCheck:
     """Checks arguments against an inlined schema.
 
     Regular expressions (`pattern` and the like) are not evaluated, since their author could make
-    them run for ever: the tool checks them itself. A check takes at most `max_steps`, each a rule
-    on a value, or an element of either; absent means any number.
+    them run for ever: the tool checks them itself. Other rules can take seconds, if the schema and
+    the arguments are made for it: where others would wait, check in a worker process.
     """
 
-    def __init__(self, schema: Mapping[str, Any], *, max_steps: int | None = None) -> None:
-        rules: dict[str, Any] = {name: _unchecked for name in _UNCHECKED} | {
-            "additionalProperties": _additional
-        }
-        if max_steps is not None:
-            known = dict(validators.Draft202012Validator.VALIDATORS) | rules
-            rules = {name: self._counted(name, rule) for name, rule in known.items()}
-        made = validators.extend(validators.Draft202012Validator, rules)
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        rules: dict[str, Any] = {name: _unchecked for name in _UNCHECKED}
+        made = validators.extend(
+            validators.Draft202012Validator, rules | {"additionalProperties": _additional}
+        )
         self._validator = made(schema, registry=Registry())
-        self._max_steps = max_steps or 0
-        self._steps_left = 0
 
     def problems(self, arguments: object) -> list[str]:
-        """Return a line for each violated rule, at most ten: the place and the rule, no value.
-
-        Raises TooManySteps.
-        """
+        """Return a line for each violated rule, at most ten: the place and the rule, no value."""
         if not isinstance(arguments, dict):
             return ["the arguments are not an object"]
-        self._steps_left = self._max_steps
         errors = self._validator.iter_errors(arguments)
         return [_describe_problem(error) for error in itertools.islice(errors, _MAX_PROBLEMS)]
-
-    def _counted(self, name: str, rule: Callable[..., Any]) -> Callable[..., Iterator[ValidationError]]:
-        def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-            sizes = [len(one) for one in (value, instance) if isinstance(one, Sized)]
-            # Elements that have no order are compared with each other.
-            self._steps_left -= 1 + (sum(sizes) ** 2 if name == "uniqueItems" else sum(sizes))
-            if self._steps_left < 0:
-                raise TooManySteps
-            yield from rule(validator, value, instance, schema) or ()
-
-        return check
 
 
 def _unchecked(

@@ -75,6 +75,7 @@ from spawnmesh_session.rpc.servicer import (
 from spawnmesh_session.settings import SessionSettings
 from spawnmesh_session.store import events, revoked_tokens, run_queue, runs, tenants
 
+_CPU_WORK = ("spawnmesh_core.secrets", "spawnmesh_session.operations.approval_arguments")
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
 
@@ -151,7 +152,11 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         meter = process.metrics.meter
         audit = await stack.enter_async_context(open_audit_log(database, meter, process.logger))
         workers = await stack.enter_async_context(
-            open_cpu_workers(settings, meter, modules=("spawnmesh_core.secrets",))
+            open_cpu_workers(
+                settings,
+                meter,
+                modules=_CPU_WORK,
+            )
         )
         metrics = RunMetrics(meter)
         queuer = RunQueuer(settings.max_run_attempts)
@@ -277,7 +282,7 @@ def make_dependencies(
         killer=components.killer,
         interrupter=RunInterrupter(database, terminator),
         requester=ApprovalRequester(database),
-        decider=ApprovalDecider(database),
+        decider=ApprovalDecider(database, components.workers),
         sender=MessageSender(database, components.queuer),
         run_changes=RunChangeHints(components.listener),
         deleter=components.deleter,
@@ -308,7 +313,7 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
     return Sweeper(
         database,
         components.terminator,
-        ApprovalDecider(database),
+        ApprovalDecider(database, components.workers),
         RetentionJob(
             database,
             deleter,

@@ -28,7 +28,7 @@ WAITING = session_pb2.RUN_STATE_WAITING_APPROVAL
 TOOL_RESULT = message_pb2.ROLE_TOOL_RESULT
 WRITE = ("call_1", "write_file", '{"path": "a.txt", "content": "hello"}')
 POLICY = pb.ApprovalPolicy(tools=["write_*"], timeout=Duration(seconds=90))
-TOOLS = ("write_file", "list_files", "ask_user", "sessions_spawn")
+TOOLS = ("write_file", "list_files", "ask_user", "sessions_spawn", "sessions_wait")
 
 
 @asynccontextmanager
@@ -234,10 +234,10 @@ async def test_ask_user__the_answer_is_the_result_of_the_call(
     assert (text_of(result), result.is_error) == ("blue", False)
 
 
-async def test_a_call_that_needs_an_approval_was_not_made_by_a_runner_that_died(
+async def test_behind_a_runner_that_died_the_next_one_asks_for_a_call_that_may_be_repeated(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    """It died between the answer and the request: the next one asks."""
+    """It died between the answer and the request."""
     mesh.write(calling(WRITE))
     mesh.queue_run(epoch=2, tools=TOOLS, approval=POLICY)
     async with running_runner(mesh, keys, tmp_path):
@@ -260,4 +260,77 @@ async def test_sessions_wait__a_child_that_waits_for_a_person_ends_no_wait(
         await eventually(lambda: mesh.finalized)
     [told] = json.loads(text_of(results(mesh)[0]))["sessions"]
     assert f"RUN_STATE_{told['run_state']}" == session_pb2.RunState.Name(states[seen - 1])
-    assert [round(wait.timeout.ToTimedelta().total_seconds()) for wait in mesh.waits] == [7] * seen
+    assert [round(wait.timeout.ToTimedelta().total_seconds()) for wait in mesh.waits] == [7, 10, 10][:seen]
+
+
+async def test_a_policy_that_came_later_makes_no_call_again(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """The runner that died may have made the call, which its agent let it make."""
+    mesh.write(calling(("call_1", "mcp__bank__pay", "{}")))
+    mesh.queue_run(epoch=2, tools=TOOLS, approval=pb.ApprovalPolicy(tools=["*"]))
+    mesh.answers.append(saying("Done."))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    assert mesh.approvals.requests == []
+    assert text_of(results(mesh)[0]).startswith(("OUTCOME_UNKNOWN", "UNKNOWN_TOOL"))
+
+
+async def test_TakeDecision__behind_a_withdrawn_approval_no_call_is_made(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """A person wants something else: its message comes next."""
+    spawn = ("call_2", "sessions_spawn", '{"task": "go on"}')
+    async with parked(mesh, keys, tmp_path, WRITE, spawn):
+        mesh.approvals.decide(pb.APPROVAL_STATE_WITHDRAWN)
+        await go_on(mesh)
+    assert mesh.spawns == {}
+    assert [text_of(result).split(":")[0] for result in results(mesh)] == ["INTERRUPTED", "INTERRUPTED"]
+
+
+async def test_TakeDecision__arguments_that_differ_by_their_types_alone_are_other_arguments(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    arguments = {"session_ids": ["ses_" + "0" * 26], "timeout_seconds": 1}
+    wait, policy = ("call_1", "sessions_wait", json.dumps(arguments)), pb.ApprovalPolicy(tools=["*"])
+    async with parked(mesh, keys, tmp_path, wait, policy=policy):
+        edited = json.dumps({**arguments, "timeout_seconds": 1.0})
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED, decided_by="ada", edited_arguments_json=edited)
+        await go_on(mesh, policy=policy)
+    [made] = [block.tool_call for block in results(mesh)[0].content if block.HasField("tool_call")]
+    assert json.dumps(json.loads(made.block_json)["arguments"]) == edited
+
+
+async def test_RequestApproval__behind_a_refused_request_a_lost_lease_still_stops_the_run(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.refusals["RequestApproval"] = deque([MeshError(Reason.SECRET_NOT_KEPT, "it holds a secret")])
+    mesh.answers += [calling(WRITE), saying("Done.")]
+
+    def lose_lease() -> None:
+        if len(mesh.prompts) == 2:
+            mesh.hold_model, mesh.lease_lost = asyncio.Event(), True
+
+    mesh.on_generate = lose_lease
+    mesh.queue_run(tools=TOOLS, approval=POLICY)
+    async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
+        await eventually(lambda: mesh.model_cancelled)
+        await eventually(lambda: mesh.released_claims)
+    assert mesh.finalized is None
+
+
+async def test_RequestApproval__long_reasons_are_cut(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.hooks.active = [event_pb2.HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.approval_reason = "cfo: " + "ä" * 2045
+    async with parked(mesh, keys, tmp_path) as asked:
+        assert len(asked.reason.encode()) in (4095, 4096)
+        assert asked.reason.startswith("the agent's policy names write_*; cfo: ")
+
+
+async def test_ask_user__a_plugin_that_wants_an_approval_of_a_question_gets_the_question(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [event_pb2.HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.approval_reason = "cfo: always"
+    async with parked(mesh, keys, tmp_path, ("call_1", "ask_user", '{"question": "Why?"}')) as asked:
+        assert asked.question.text == "Why?"

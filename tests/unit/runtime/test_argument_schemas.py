@@ -1,12 +1,10 @@
 """Schemas of tools, and checks of arguments."""
 
-import time
 from typing import Any
 
 import pytest
 from spawnmesh_runtime.argument_schemas import (
     ArgumentCheck,
-    TooManySteps,
     UnusableSchema,
     inline_schema,
 )
@@ -80,20 +78,3 @@ def test_additional_arguments_are_checked() -> None:
 @pytest.mark.parametrize("arguments", [None, [], "x", 4])
 def test_arguments_are_an_object(arguments: object) -> None:
     assert ArgumentCheck(objects()).problems(arguments) == ["the arguments are not an object"]
-
-
-@pytest.mark.parametrize(
-    ("schema", "arguments"),
-    [
-        (objects(a={"items": {"enum": [*range(5000)]}}), {"a": [4999] * 5000}),
-        (objects(a={"items": {"anyOf": [{"type": "null"}] * 500 + [{}]}}), {"a": [1] * 5000}),
-        (objects(a={"uniqueItems": True, "items": {"type": "object"}}), {"a": [{"b": 1}] * 99_000}),
-    ],
-)
-def test_a_check_takes_a_limited_number_of_steps(schema: dict[str, Any], arguments: Any) -> None:
-    check = ArgumentCheck(schema, max_steps=100_000)
-    start = time.process_time()
-    with pytest.raises(TooManySteps):
-        check.problems(arguments)
-    assert time.process_time() - start < 5.0
-    assert check.problems({"a": []}) == [], "each check has its own limit"

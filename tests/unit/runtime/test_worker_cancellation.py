@@ -23,6 +23,7 @@ from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 from spawnmesh_runner.loop import claim_runs as claim
 from spawnmesh_runner.loop import lease, run_changes
+from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.run_changes import RunChanges
 from spawnmesh_runner.settings import RunnerSettings
@@ -154,7 +155,7 @@ async def keep_lease(session: Any) -> None:
         ReplaceableToken("token"),
         Interruption(),
         RunChanges(),
-        asyncio.Event(),
+        Handover(),
         0.5,
     )
 

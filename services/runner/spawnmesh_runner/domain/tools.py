@@ -13,10 +13,13 @@ def mcp_prefix(server: str) -> str:
 
 
 class RunParked(Exception):
-    """The run waits for a person, and this runner does not hold it any more."""
+    """The run waits for a person, and this runner does not hold it any more.
+
+    Without an approval, the run was interrupted before, and has ended.
+    """
 
     def __init__(self, approval_id: str) -> None:
-        super().__init__(f"the run waits for approval {approval_id}")
+        super().__init__("the run waits for a person" if approval_id else "the run was interrupted")
         self.approval_id = approval_id
 
 

@@ -9,6 +9,7 @@ from spawnmesh.session.v1 import approval_pb2
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_runner.clients.mcp.text import truncate
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import RunParked
 from spawnmesh_runner.loop.assignment import Assignment
@@ -25,16 +26,21 @@ log = structlog.get_logger()
 _NOT_KEPT = (Reason.SECRET_NOT_KEPT, Reason.INVALID_REQUEST)
 """The session service cannot keep a call until the decision with these reasons."""
 
-_STATE = "APPROVAL_STATE_"
+_MAX_REASON_BYTES = 4096
 
 
-def policy_reason(assignment: Assignment, tool: AnyTool) -> str:
-    """Return why the agent's policy demands an approval of the tool's calls; empty if it does not
-    demand one.
+def approval_reason(assignment: Assignment, tool: AnyTool, of_plugins: str) -> str:
+    """Return why a person must approve a call of the tool: what the agent's policy says, and what
+    plugins say. Empty if neither wants it, and for a question, which asks a person anyway.
     """
-    policy = assignment.claimed.agent.approval
     if tool.name == ASK_USER.name:
         return ""
+    reasons = filter(None, (_policy_reason(assignment, tool), of_plugins))
+    return truncate("; ".join(reasons), _MAX_REASON_BYTES)[0]
+
+
+def _policy_reason(assignment: Assignment, tool: AnyTool) -> str:
+    policy = assignment.claimed.agent.approval
     for pattern in policy.tools:
         if tool.name == pattern or (pattern.endswith("*") and tool.name.startswith(pattern[:-1])):
             return f"the agent's policy names {pattern}"
@@ -86,9 +92,13 @@ async def park(
     request.on_expiry = policy.on_expiry
     if policy.HasField("timeout"):
         request.timeout.CopyFrom(policy.timeout)
-    assignment.giving_up.set()
     peers = assignment.peers
-    answer = await call_with_retry(peers.session, peers.runs.RequestApproval, request)
+    assignment.handover.begin()
+    try:
+        answer = await call_with_retry(peers.session, peers.runs.RequestApproval, request)
+    except MeshError:
+        assignment.handover.fail()
+        raise
     raise RunParked(answer.approval.approval_id)
 
 
@@ -129,7 +139,8 @@ def outcome_of(taken: approval_pb2.TakeDecisionResponse) -> ToolOutcome | None:
 def approved_call(call: message_pb2.ToolCall, approval: approval_pb2.Approval) -> message_pb2.ToolCall:
     """Return the call with exactly the arguments that were approved."""
     approved = json.loads(approval.edited_arguments_json or approval.tool_call.arguments_json)
-    if approved == call_arguments(call):
+    # In Python, 1 and 1.0 and True are equal.
+    if json.dumps(approved, sort_keys=True) == json.dumps(call_arguments(call), sort_keys=True):
         return call
     return replace_arguments(call, approved, approvedBy=approval.decided_by)
 

@@ -1,6 +1,5 @@
 """A claimed run while this runner works on it."""
 
-import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from spawnmesh_runner.domain.compaction import (
 from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
 from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT, RepeatedCalls
 from spawnmesh_runner.domain.usage import UsageTotal
+from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.lost_files import LostFiles
 from spawnmesh_runner.tools.calling.registry import BUILT_IN
@@ -41,7 +41,7 @@ class Assignment:
     - `lost_files` are the files that the run wrote on an earlier runner.
     - `repeated_calls` tells whether the run makes progress.
     - `interruption` tells what of the run must stop.
-    - `giving_up` is set once the run is handed over to a person.
+    - `handover` tells whether the run is being handed over to a person.
 
     `tools_note` tells the model which of its tools are missing.
     """
@@ -62,7 +62,7 @@ class Assignment:
     lost_files: LostFiles = field(default_factory=LostFiles)
     repeated_calls: RepeatedCalls = field(default_factory=RepeatedCalls)
     interruption: Interruption = field(default_factory=Interruption)
-    giving_up: asyncio.Event = field(default_factory=asyncio.Event)
+    handover: Handover = field(default_factory=Handover)
 
     @property
     def session_id(self) -> str:

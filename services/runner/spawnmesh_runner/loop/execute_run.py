@@ -34,6 +34,7 @@ from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment, render_usage, seconds_left
 from spawnmesh_runner.loop.attachments import fetch_attachments
+from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
 from spawnmesh_runner.loop.run_changes import RunChanges
@@ -108,8 +109,9 @@ async def execute_run(
                 )
                 is_accepted = True
             except RunParked as parked:
-                span.set_attribute("spawnmesh.approval.id", parked.approval_id)
-                log.info("run waits for a person", approval=parked.approval_id)
+                if parked.approval_id:
+                    span.set_attribute("spawnmesh.approval.id", parked.approval_id)
+                log.info("run given up", approval=parked.approval_id, why=str(parked))
             except RunInterrupted:
                 try:
                     await _end_interrupted(claimed, peers, usage_total)
@@ -157,7 +159,7 @@ async def _work(
 ) -> None:
     if claimed.run.HasField("interrupt_time"):
         raise RunInterrupted
-    interruption, giving_up = Interruption(), asyncio.Event()
+    interruption, handover = Interruption(), Handover()
 
     async def answer() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
@@ -175,7 +177,7 @@ async def _work(
                 usage_total=usage_total,
                 start_seconds=start_seconds,
                 interruption=interruption,
-                giving_up=giving_up,
+                handover=handover,
             )
             await acquire_writer(assignment)
             await fetch_attachments(assignment)
@@ -191,7 +193,7 @@ async def _work(
         answer(),
         interruption,
         changes,
-        giving_up,
+        handover,
         heartbeat_share=settings.heartbeat_share,
     )
 

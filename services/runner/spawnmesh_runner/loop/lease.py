@@ -12,6 +12,7 @@ from spawnmesh_runtime.impersonation import ReplaceableToken
 
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.domain.reasons import RUN_LOST, TRANSIENT
+from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.run_changes import RunChanges, wait_for_change
 
@@ -42,15 +43,14 @@ async def work_under_lease(
     work: Coroutine[None, None, None],
     interruption: Interruption,
     changes: RunChanges,
-    giving_up: asyncio.Event,
+    handover: Handover,
     *,
     heartbeat_share: float,
 ) -> None:
     """Do the work while heartbeats renew the lease and the held token.
 
     The heartbeats are `heartbeat_share` of a lease apart, and one follows each of the changes. They
-    report to the `interruption`. While the work is `giving_up` the lease, a lost one does not
-    end it.
+    report to the `interruption`. During a `handover`, a lost lease does not end the work.
 
     Raises LeaseLost, with the work cancelled, as soon as the lease is lost; otherwise what the work
     raises.
@@ -58,7 +58,7 @@ async def work_under_lease(
     try:
         async with asyncio.TaskGroup() as group:
             heartbeats = group.create_task(
-                _heartbeat(peers, claimed, held, interruption, changes, giving_up, heartbeat_share)
+                _heartbeat(peers, claimed, held, interruption, changes, handover, heartbeat_share)
             )
             await work
             heartbeats.cancel()
@@ -83,7 +83,7 @@ async def _heartbeat(
     held: ReplaceableToken,
     interruption: Interruption,
     changes: RunChanges,
-    giving_up: asyncio.Event,
+    handover: Handover,
     heartbeat_share: float,
 ) -> None:
     lease_seconds = claimed.lease_ttl.ToMilliseconds() / 1000
@@ -99,8 +99,7 @@ async def _heartbeat(
             response = await peers.session.unary(peers.runs.HeartbeatRun, request, timeout_seconds=pause)
         except MeshError as error:
             if error.reason not in TRANSIENT:
-                if giving_up.is_set():
-                    return  # The lease may be given up already: the call that does it knows.
+                await handover.wait_until_failed()  # The lease may be given up: its call knows.
                 raise
             raise_if_cancelled()
             # The session service counts from its response, which is later than this request. So the

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh.session.v1.approval_pb2 import TakeDecisionResponse
+from spawnmesh.session.v1.approval_pb2 import APPROVAL_STATE_WITHDRAWN, TakeDecisionResponse
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -16,11 +16,11 @@ from spawnmesh_runtime.telemetry import mark_failed, traced
 from spawnmesh_runner.domain.request_ids import call_request_id, result_request_id
 from spawnmesh_runner.domain.tools import RunParked
 from spawnmesh_runner.loop.approvals import (
+    approval_reason,
     approved_call,
     ask_for_approval,
     ask_person,
     outcome_of,
-    policy_reason,
     take_decision,
 )
 from spawnmesh_runner.loop.assignment import Assignment
@@ -89,23 +89,24 @@ async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> Non
     """Make the calls that another runner left open, as `run_calls` does.
 
     A call that must not or cannot be repeated gets an unknown outcome instead. Only the first call
-    can have been begun: a result is stored before the next call is made.
+    can have been begun: a result is stored before the next call is made. Behind a call whose
+    approval was withdrawn none is made: a person wants something else.
     """
+    is_withdrawn = False
     for number, call in enumerate(calls):
         taken = await take_decision(assignment, call)
-        answer = (
-            await _finish_undecided(assignment, call, was_begun=number == 0)
-            if taken is None
-            else await _finish_decided(assignment, call, taken)
-        )
+        if taken is not None:
+            answer = await _finish_decided(assignment, call, taken)
+            is_withdrawn = is_withdrawn or taken.approval.state == APPROVAL_STATE_WITHDRAWN
+        elif is_withdrawn:
+            answer = await _not_run(assignment, call, _NOT_MADE)
+        else:
+            answer = await _finish_undecided(assignment, call, was_begun=number == 0)
         await _append_result(assignment, call, answer)
 
 
 async def _finish_undecided(assignment: Assignment, call: OpenCall, *, was_begun: bool) -> _Answer:
     """Make a call of which no approval was requested, unless it may have been made."""
-    tool = assignment.tools.get(call.call.name)
-    if tool is not None and policy_reason(assignment, tool):
-        was_begun = False
     unknown = await _unknown_outcome(assignment, call, was_begun=was_begun)
     if unknown is not None:
         return await _not_run(assignment, call, unknown)
@@ -224,8 +225,7 @@ async def _judge(
         return interrupted
     if isinstance(allowed, ToolOutcome):
         return allowed
-    reasons = filter(None, (policy_reason(assignment, tool), allowed.approval_reason))
-    if reason := "; ".join(reasons):
+    if reason := approval_reason(assignment, tool, allowed.approval_reason):
         return await ask_for_approval(assignment, open_call, tool, allowed.call, reason)
     return allowed.call
 

@@ -14,6 +14,7 @@ from spawnmesh_runner.clients.retry import retry_transient
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
 
 MAX_WAIT_SECONDS = 600
+_SHORTEST_SECONDS = 10.0  # Of each further wait while a child waits for a person.
 _RESPONSE_SECONDS = 10.0
 
 NOTE = (
@@ -49,10 +50,11 @@ async def _execute(scope: CallScope, arguments: SessionsWait) -> Result:
 async def _wait_one(
     scope: CallScope, session_id: str, end: float, arguments: SessionsWait
 ) -> dict[str, object]:
-    again_seconds = arguments.timeout_seconds if arguments.wait_for_people else 0.0
+    waits_again = arguments.wait_for_people and arguments.timeout_seconds > 0
+    again_seconds = max(arguments.timeout_seconds, _SHORTEST_SECONDS)
     try:
         answer = await _wait_until(scope, session_id, end)
-        while again_seconds and _waits_for_person(answer):
+        while waits_again and _waits_for_person(answer):
             answer = await _wait_until(scope, session_id, monotonic_seconds() + again_seconds)
     except MeshError as error:
         if error.reason is not Reason.NOT_FOUND:

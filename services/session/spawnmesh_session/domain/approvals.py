@@ -15,6 +15,10 @@ DEFAULT_TIMEOUT = timedelta(hours=24)
 """The time for a decision if the request names none."""
 
 
+MAX_APPROVAL_COUNT = 1000
+"""The approvals that one run may request."""
+
+
 class ApprovalState(StrEnum):
     """The states of an approval: PENDING, then one of the others, set once."""
 

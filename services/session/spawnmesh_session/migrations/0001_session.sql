@@ -241,6 +241,8 @@ create index run_queue_agent_due_idx on run_queue (tenant_id, runtime, agent_id,
 create index run_queue_tenant_expiring_idx on run_queue (tenant_id, greatest(expire_time, again_time))
     where expire_time >= '-infinity';
 create index run_queue_tenant_last_attempt_idx on run_queue (tenant_id, due_time) where attempts_left <= 0;
+-- count_parked_runs.
+create index run_queue_parked_idx on run_queue (tenant_id) where parked;
 
 -- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
 -- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
@@ -361,7 +363,7 @@ alter table approvals
     alter column state set statistics 0;
 -- list_approvals, of those that are pending.
 create index approvals_pending_idx on approvals (tenant_id, approval_id) where state = 'PENDING';
--- list_approvals, of a session alone; withdraw_approvals, delete_approvals.
+-- delete_approvals.
 create index approvals_session_idx on approvals (session_id, tenant_id, approval_id);
 
 -- KILL -> SETTLE -> ROWS -> PEERS -> DONE. While a row is not DONE, nothing begins in the tenant.
@@ -594,6 +596,8 @@ $$;
 -- count_leased_runs does. Index: run_queue_tenant_due_idx.
 create function has_more_runs(p_tenant_id text, p_count bigint) returns boolean language sql volatile as $$
     select p_count < (select count(*) from (
-        select from run_queue where tenant_id = p_tenant_id and due_time >= '-infinity' limit p_count + 1
+        select from run_queue
+        where tenant_id = p_tenant_id and due_time >= '-infinity' and not parked
+        limit p_count + 1
     ) counted);
 $$;

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_runtime.cpu_workers import INLINE_BYTES, CpuWorkers
 
 from spawnmesh_session.domain.approvals import (
     EXPIRED_RUN,
@@ -37,21 +38,23 @@ class ApprovalDecider:
     """
 
     database: Database
+    workers: CpuWorkers
 
     async def decide(
         self, tenant_id: str, approval_id: str, decision: PersonDecision
     ) -> tuple[Approval, Run]:
         """Decide, queue the run, and return both. A repeat by the same person returns them.
 
-        Raise NOT_FOUND, APPROVAL_CLOSED, SECRET_NOT_KEPT, or INVALID_REQUEST for a decision that
-        does not fit what was asked.
+        Raise NOT_FOUND, APPROVAL_CLOSED, SECRET_NOT_KEPT, INVALID_REQUEST for a decision that does
+        not fit what was asked, and PROCESSING_TIME_EXCEEDED for arguments that are made to be slow.
         """
         async with self.database.pipelined(tenant_id) as connection:
             asked = await approvals.get_approval(connection, tenant_id, approval_id)
             require_fitting(asked, decision)
-            if decision.edited_arguments_json:
-                require_valid(asked.subject, decision.edited_arguments_json)
             decision = await _masked(connection, tenant_id, decision)
+        if edited := decision.edited_arguments_json:
+            # Small arguments can take long too, so they are never checked in this process.
+            await self.workers.run(tenant_id, INLINE_BYTES + 1, require_valid, asked.subject, edited)
         async with self.database.pipelined(tenant_id) as connection:
             await sessions.lock_session(connection, tenant_id, asked.session_id)
             run = await runs.lock_run(connection, tenant_id, asked.run_id)

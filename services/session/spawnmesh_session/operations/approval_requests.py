@@ -3,21 +3,24 @@
 import asyncio
 from dataclasses import dataclass, replace
 
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.json_text import NotJson
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.secrets import mask_document, may_hold_secret
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain.approvals import (
+    MAX_APPROVAL_COUNT,
     Approval,
     ApprovalState,
     NewApproval,
     secret_not_kept,
 )
-from spawnmesh_session.domain.runs import CallingRun, Run, RunState, require_lease
+from spawnmesh_session.domain.runs import CallingRun, Run, RunState, check_queue, require_lease
 from spawnmesh_session.domain.sessions import EventKind
+from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import masks_secrets
-from spawnmesh_session.operations.approval_arguments import require_readable
+from spawnmesh_session.operations.approval_arguments import require_object
 from spawnmesh_session.operations.approval_withdrawal import withdraw_and_queue
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.store import approvals, events, run_queue, runs, sessions, tenants
@@ -37,9 +40,11 @@ class ApprovalRequester:
         A repeat at the same epoch returns them as they are while the run waits. An interrupted run
         is returned as it is, without an approval: it must end. If an urgent message waits, the
         approval is withdrawn at once. Raise RUN_LEASE_LOST, RUN_STATE for a call whose approval was
-        decided, and INVALID_REQUEST or SECRET_NOT_KEPT for a call that cannot be kept.
+        decided, INVALID_REQUEST or SECRET_NOT_KEPT for a call that cannot be kept, and
+        RUN_QUEUE_FULL if too many runs of the tenant wait for people.
         """
-        require_readable(new.subject)
+        if new.subject.tool_name:
+            require_object("tool_call.arguments_json", new.subject.arguments_json)
         async with self.database.pipelined(tenant_id) as connection:
             session = await sessions.lock_session(connection, tenant_id, calling.session_id)
             run = await runs.lock_run(connection, tenant_id, calling.run_id)
@@ -51,6 +56,7 @@ class ApprovalRequester:
                 return None, run
             if existing is not None or run.state is not RunState.RUNNING:
                 raise _not_to_ask(run, existing)
+            await _require_room(connection, tenant_id, run)
             kept = await _masked(connection, tenant_id, new)
             now = await runs.read_time(connection)
             approval = await approvals.insert_approval(connection, tenant_id, session, run, kept, now)
@@ -92,6 +98,19 @@ class ApprovalRequester:
             return await approvals.begin_call(connection, tenant_id, approval_id, calling.epoch, now), False
 
 
+async def _require_room(connection: Connection, tenant_id: str, run: Run) -> None:
+    """Raise RUN_QUEUE_FULL if as many runs of the tenant wait for people as may wait for runners.
+
+    Raise INVALID_REQUEST if the run has requested too many approvals. Runs that are given up at the
+    same time can exceed the limit by their number.
+    """
+    if run.approval_count >= MAX_APPROVAL_COUNT:
+        raise invalid("call", f"the run has requested {MAX_APPROVAL_COUNT} approvals already")
+    settings = (await tenants.get_existing_tenant(connection, tenant_id)).settings
+    limit = spawn_limits_of(settings).max_queued_run_count
+    check_queue(await run_queue.count_parked_runs(connection, tenant_id, limit), limit)
+
+
 def _is_given_up(run: Run, approval: Approval) -> bool:
     """Return whether the run waits for the approval, or was queued as it was withdrawn."""
     is_withdrawn = approval.state is ApprovalState.WITHDRAWN and run.state is RunState.QUEUED
@@ -126,5 +145,11 @@ async def _masked(connection: Connection, tenant_id: str, new: NewApproval) -> N
 
 async def require_no_secret(field: str, document: str) -> None:
     """Raise SECRET_NOT_KEPT if the JSON document has what a masking tenant does not keep."""
-    if document and await asyncio.to_thread(mask_document, document) != document:
+    if not document:
+        return
+    try:
+        masked = await asyncio.to_thread(mask_document, document)
+    except NotJson:  # Or it is nested too deep, or has too many values.
+        raise invalid(field, "cannot be searched for secrets; give less at once") from None
+    if masked != document:
         raise secret_not_kept(field)

@@ -183,6 +183,13 @@ async def park_entry(
     await connection.execute(_SQL["park_entry"], values)
 
 
+async def count_parked_runs(connection: Connection, tenant_id: str, limit: int) -> int:
+    """Return the number of the tenant's runs that wait for people, or `limit` if it is more."""
+    values = {"tenant_id": tenant_id, "limit": limit}
+    row = await (await connection.execute(_SQL["count_parked_runs"], values)).fetchone()
+    return int(row["parked_count"]) if row else 0
+
+
 async def unpark_entry(connection: Connection, tenant_id: str, run_id: str, deadline_time: datetime) -> None:
     """Let a parked run be claimed until its deadline. Runners wake when the transaction commits."""
     values = {"tenant_id": tenant_id, "run_id": run_id, "deadline_time": deadline_time}

@@ -39,7 +39,7 @@ with served as (
     select t.tenant_id, t.max_running_run_count as cap, t.run_weight as weight,
            t.max_running_run_count < (select count(*) from (
                select from run_queue d
-               where d.tenant_id = t.tenant_id and d.due_time >= '-infinity'
+               where d.tenant_id = t.tenant_id and d.due_time >= '-infinity' and not d.parked
                limit t.max_running_run_count::bigint + 1
            ) counted) as is_crowded
     from served t
@@ -191,6 +191,11 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 update run_queue set due_time = %(expire_time)s, expire_time = %(expire_time)s, leased = false, parked = true,
                      epoch = 0, attempts_left = max_attempts - %(attempt_count)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: count_parked_runs
+-- Takes no lock. Index: run_queue_parked_idx.
+select count(*) as parked_count
+from (select from run_queue where tenant_id = %(tenant_id)s and parked limit %(limit)s) counted
 
 -- name: unpark_entry
 -- The run can be claimed again, until its deadline. Locks the entry; the transaction has locked the

@@ -1,6 +1,8 @@
 """Approvals: a run waits for a person without a runner, and goes on with what was decided."""
 
+import asyncio
 import hashlib
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -134,6 +136,8 @@ async def test_DecideApproval__edited_arguments_are_what_runs(mesh: Mesh) -> Non
         ('{"amount": 4}', "lacks to"),
         ('{"to": "Ada", "amount": "4"}', "does not fit type"),
         ('{"to": "Ada", "more": 1}', "there is no such argument"),
+        ('{"to": "Ada", "to": "Bob"}', "has a key twice"),
+        ('{"to": "Ada", "amount": Infinity}', "is not JSON"),
         ('{"to":' + "[" * 20000 + "]" * 20000 + "}", ""),
     ],
 )
@@ -147,6 +151,60 @@ async def test_DecideApproval__edited_arguments_that_do_not_fit_change_nothing(
     assert problem in str(caught.value.violations)
     assert await get(mesh, approval.approval_id) == approval
     assert (await mesh.get(held.session.session_id)).latest_run.state == WAITING
+
+
+@pytest.mark.parametrize("schema", ['{"type": "array"}', '{"type": 4}', "[]", "{"])
+async def test_DecideApproval__without_a_readable_schema_no_arguments_can_be_edited(
+    mesh: Mesh, schema: str
+) -> None:
+    call = pb.ToolCallSubject(tool_name="t", arguments_json="{}", parameters_json=schema)
+    _, _, approval = await waiting_run(mesh, tool_call=call)
+    edited = approve(mesh, approval.approval_id, arguments_json='{"a": 1}')
+    assert await refusal_of(edited) is Reason.INVALID_REQUEST
+    assert (await approve(mesh, approval.approval_id)).run.state == QUEUED
+
+
+async def test_DecideApproval__arguments_that_take_long_to_check_hold_up_no_other_call(mesh: Mesh) -> None:
+    """They are checked in another process, which is ended."""
+    schema = '{"type": "object", "properties": {"a": {"uniqueItems": true}}}'
+    call = pb.ToolCallSubject(tool_name="t", arguments_json="{}", parameters_json=schema)
+    _, _, approval = await waiting_run(mesh, tool_call=call)
+    nested = json.dumps({"a": [{"b": {"c": {"d": [number]}}} for number in range(1800)]})
+    edited = asyncio.create_task(outcome_of(approve(mesh, approval.approval_id, arguments_json=nested)))
+    answered_count = 0
+    while not edited.done():
+        await get(mesh, approval.approval_id)
+        answered_count += 1
+    assert (await edited) in (None, Reason.PROCESSING_TIME_EXCEEDED)
+    assert answered_count > 3  # Were it checked here, the first call would be answered behind it.
+
+
+async def outcome_of(call: Any) -> Reason | None:
+    try:
+        await call
+    except MeshError as error:
+        return error.reason
+    return None
+
+
+async def test_RequestApproval__runs_that_wait_for_people_are_limited(mesh: Mesh) -> None:
+    settings = TenantSettings()
+    settings.max_queued_run_count = 2
+    mesh.tenant = f"{mesh.tenant}-two"
+    await mesh.create_tenant(settings=settings)
+    _, _, first = await waiting_run(mesh)
+    await waiting_run(mesh)
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    assert await refusal_of(ask(mesh, held, call_key())) is Reason.RUN_QUEUE_FULL
+    await beat(mesh, held)  # The run is still held.
+    await deny(mesh, first.approval_id)
+    assert (await ask(mesh, held, call_key())).run.state == WAITING
+
+
+@pytest.mark.parametrize("entry", ["ent_" + "_" * 26, "ent_\x1b[2J" + "a" * 22, "ent_" + "A" * 26])
+async def test_RequestApproval__names_a_call_by_a_well_formed_entry(mesh: Mesh, entry: str) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    assert await refusal_of(ask(mesh, held, pb.CallKey(answer_entry_id=entry))) is Reason.INVALID_REQUEST
 
 
 async def test_DecideApproval__decides_once_and_a_repeat_is_the_same(mesh: Mesh) -> None:
@@ -230,8 +288,8 @@ async def test_RequestApproval__a_masking_tenant_keeps_no_secret(mesh: Mesh) -> 
     [
         transfer("[]"),
         transfer("nothing"),
-        pb.ToolCallSubject(tool_name="t", arguments_json="{}", parameters_json='{"type": "array"}'),
-        pb.ToolCallSubject(tool_name="t", arguments_json="{}", parameters_json='{"type": 4}'),
+        transfer('{"to": "Ada", "to": "Bob"}'),
+        transfer('{"amount": NaN}'),
     ],
 )
 async def test_RequestApproval__unreadable_calls_are_refused_and_the_run_is_held(

@@ -152,7 +152,7 @@ class Approval(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     BEGIN_TIME_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
-    """The id, `apr_…`. It begins with the time of the request."""
+    """The id, `apr_…`. It begins with the time of the answer that makes the call."""
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str
@@ -443,7 +443,7 @@ class TakeDecisionResponse(_message.Message):
     WAS_BEGUN_FIELD_NUMBER: _builtins.int
     was_begun: _builtins.bool
     """For APPROVED: a runner before this one took the decision, and may have made the call. Do not
-    make it again.
+    make it again, unless a repeat has no second effect, as that of SpawnSession has none.
     """
     @_builtins.property
     def approval(self) -> Global___Approval:

@@ -76,7 +76,7 @@ class ListApprovalsResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[_approval_pb2.Approval]:
-        """The approvals, oldest first. A page stays below 4 MiB, so it can have fewer than requested."""
+        """The approvals, in the order of their ids. A page stays below 4 MiB, so it can have fewer than requested."""
 
     def __init__(
         self,

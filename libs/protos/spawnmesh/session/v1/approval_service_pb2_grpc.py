@@ -59,7 +59,8 @@ class ApprovalServiceServicer:
     """
 
     def ListApprovals(self, request, context):
-        """Returns the approvals of the tenant that fulfil all given fields, oldest first, page by page.
+        """Returns the approvals of the tenant that fulfil all given fields, page by page, in the order of
+        the answers that make the calls, the oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,6 +84,7 @@ class ApprovalServiceServicer:
         of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
         and formats of the schema are not checked here, but by the tool.
         - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
+        - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,9 @@ class ApprovalServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ApprovalServiceAsyncStub: ...
     ListApprovals: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.ListApprovalsRequest, _approval_service_pb2.ListApprovalsResponse]
-    """Returns the approvals of the tenant that fulfil all given fields, oldest first, page by page."""
+    """Returns the approvals of the tenant that fulfil all given fields, page by page, in the order of
+    the answers that make the calls, the oldest first.
+    """
     GetApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.GetApprovalRequest, _approval_service_pb2.GetApprovalResponse]
     """Returns one approval. NOT_FOUND if the tenant has no such approval, or its session was deleted."""
     DecideApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]
@@ -50,6 +52,7 @@ class ApprovalServiceStub:
       of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
       and formats of the schema are not checked here, but by the tool.
     - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
+    - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
     """
 
 @_typing.type_check_only
@@ -60,7 +63,9 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListApprovals: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.ListApprovalsRequest, _approval_service_pb2.ListApprovalsResponse]  # type: ignore[assignment]
-    """Returns the approvals of the tenant that fulfil all given fields, oldest first, page by page."""
+    """Returns the approvals of the tenant that fulfil all given fields, page by page, in the order of
+    the answers that make the calls, the oldest first.
+    """
     GetApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.GetApprovalRequest, _approval_service_pb2.GetApprovalResponse]  # type: ignore[assignment]
     """Returns one approval. NOT_FOUND if the tenant has no such approval, or its session was deleted."""
     DecideApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]  # type: ignore[assignment]
@@ -74,6 +79,7 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
       of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
       and formats of the schema are not checked here, but by the tool.
     - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
+    - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
     """
 
 class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -87,7 +93,9 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _approval_service_pb2.ListApprovalsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_approval_service_pb2.ListApprovalsResponse, _abc.Awaitable[_approval_service_pb2.ListApprovalsResponse]]:
-        """Returns the approvals of the tenant that fulfil all given fields, oldest first, page by page."""
+        """Returns the approvals of the tenant that fulfil all given fields, page by page, in the order of
+        the answers that make the calls, the oldest first.
+        """
 
     @_abc_1.abstractmethod
     def GetApproval(
@@ -113,6 +121,7 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
           of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
           and formats of the schema are not checked here, but by the tool.
         - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
+        - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
         """
 
 def add_ApprovalServiceServicer_to_server(servicer: ApprovalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -137,8 +137,9 @@ class RunServiceStub:
     - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
       waits, the approval is WITHDRAWN and the run queued at once.
     - SECRET_NOT_KEPT for arguments with a secret, if the tenant masks secrets: they cannot be kept
-      until the decision. INVALID_REQUEST for arguments or a schema that cannot be read. Nothing is
-      done then, and the run is still held.
+      until the decision. INVALID_REQUEST for arguments that are not one JSON object, and after
+      1,000 approvals of a run. RUN_QUEUE_FULL if as many runs of the tenant wait for people as may
+      wait for runners. Nothing is done then, and the run is still held.
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
     """
     TakeDecision: _grpc.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]
@@ -267,8 +268,9 @@ class RunServiceAsyncStub(RunServiceStub):
     - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
       waits, the approval is WITHDRAWN and the run queued at once.
     - SECRET_NOT_KEPT for arguments with a secret, if the tenant masks secrets: they cannot be kept
-      until the decision. INVALID_REQUEST for arguments or a schema that cannot be read. Nothing is
-      done then, and the run is still held.
+      until the decision. INVALID_REQUEST for arguments that are not one JSON object, and after
+      1,000 approvals of a run. RUN_QUEUE_FULL if as many runs of the tenant wait for people as may
+      wait for runners. Nothing is done then, and the run is still held.
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
     """
     TakeDecision: _aio.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]  # type: ignore[assignment]
@@ -448,8 +450,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
           waits, the approval is WITHDRAWN and the run queued at once.
         - SECRET_NOT_KEPT for arguments with a secret, if the tenant masks secrets: they cannot be kept
-          until the decision. INVALID_REQUEST for arguments or a schema that cannot be read. Nothing is
-          done then, and the run is still held.
+          until the decision. INVALID_REQUEST for arguments that are not one JSON object, and after
+          1,000 approvals of a run. RUN_QUEUE_FULL if as many runs of the tenant wait for people as may
+          wait for runners. Nothing is done then, and the run is still held.
         - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
         """
 
