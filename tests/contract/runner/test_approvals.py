@@ -174,10 +174,11 @@ async def test_RequestApproval__arguments_that_the_tool_refuses_bother_no_person
     assert text_of(results(mesh)[0]).startswith("INVALID_ARGUMENTS")
 
 
-async def test_RequestApproval__a_call_that_cannot_be_kept_is_refused_to_the_model(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+@pytest.mark.parametrize("reason", [Reason.SECRET_NOT_KEPT, Reason.RUN_QUEUE_FULL])
+async def test_RequestApproval__a_call_that_cannot_wait_is_refused_to_the_model(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, reason: Reason
 ) -> None:
-    refused = MeshError(Reason.SECRET_NOT_KEPT, "it holds a secret; leave the secret out")
+    refused = MeshError(reason, "it holds a secret; leave the secret out")
     mesh.refusals["RequestApproval"] = deque([refused])
     mesh.answers += [calling(WRITE), saying("Done.")]
     mesh.queue_run(tools=TOOLS, approval=POLICY)

@@ -23,8 +23,8 @@ from spawnmesh_runner.tools.calling.tool import AnyTool, RemoteTool, json_line
 
 log = structlog.get_logger()
 
-_NOT_KEPT = (Reason.SECRET_NOT_KEPT, Reason.INVALID_REQUEST)
-"""The session service cannot keep a call until the decision with these reasons."""
+_CANNOT_WAIT = (Reason.SECRET_NOT_KEPT, Reason.INVALID_REQUEST, Reason.RUN_QUEUE_FULL)
+"""The session service lets no run wait for a decision on a call with these reasons."""
 
 _MAX_REASON_BYTES = 4096
 
@@ -75,7 +75,7 @@ async def ask_for_approval(
     try:
         await park(assignment, open_call, request)
     except MeshError as error:
-        if not refused_with(error, *_NOT_KEPT):
+        if not refused_with(error, *_CANNOT_WAIT):
             raise
         return refusal(
             "APPROVAL_NOT_POSSIBLE", f"a person must approve this call, and it cannot wait: {error.message}"
