@@ -5,6 +5,19 @@ summaries of transcripts. They run here a second time, with the rows of tenants 
 the queue and the jobs.
 """
 
+from tests.contract.session.approvals.test_approval_ends import (
+    test_InterruptRun__a_text_withdraws_the_approval_and_the_run_goes_on_with_it,
+    test_InterruptRun__ends_a_waiting_run_at_once_and_the_session_goes_on,
+    test_RequestApproval__after_its_time_the_call_is_denied_and_the_run_goes_on,
+)
+from tests.contract.session.approvals.test_approval_races import (
+    test_DecideApproval__of_all_who_decide_at_a_time_one_wins,
+)
+from tests.contract.session.approvals.test_approvals import (
+    test_ListApprovals__filters_and_pages,
+    test_RequestApproval__the_run_waits_without_a_lease_and_goes_on_after_the_decision,
+    test_TakeDecision__an_approved_call_is_begun_once,
+)
 from tests.contract.session.runs.test_interrupts import (
     test_InterruptRun__only_messages_behind_it_begin_a_run,
     test_InterruptRun__run_that_no_runner_holds_ends_at_once,
@@ -65,6 +78,7 @@ __all__ = [
     "test_ClaimRuns__tenant_gets_no_more_runs_at_once_than_its_limit",
     "test_ClaimRuns__tenant_with_few_runs_is_served_before_one_with_many",
     "test_CreateTenant__of_a_deleted_one_begins_anew",
+    "test_DecideApproval__of_all_who_decide_at_a_time_one_wins",
     "test_DeleteTenant__beside_spawns_and_by_several_at_once",
     "test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere",
     "test_FailRun__old_holder_is_refused_and_nothing_changes",
@@ -72,16 +86,22 @@ __all__ = [
     "test_FinalizeRun__old_holder_is_refused_and_nothing_changes",
     "test_FinalizeRun__parent_hears_once",
     "test_HeartbeatRun__lease_lost_after_a_takeover",
+    "test_InterruptRun__a_text_withdraws_the_approval_and_the_run_goes_on_with_it",
+    "test_InterruptRun__ends_a_waiting_run_at_once_and_the_session_goes_on",
     "test_InterruptRun__only_messages_behind_it_begin_a_run",
     "test_InterruptRun__run_that_no_runner_holds_ends_at_once",
     "test_InterruptRun__runner_ends_the_run_and_the_session_takes_the_next_message",
     "test_InterruptRun__text_stops_the_turn_until_the_run_has_read_it",
     "test_KillSession__ends_each_session_of_the_family_once",
+    "test_ListApprovals__filters_and_pages",
     "test_ReleaseRun__uses_no_attempt",
+    "test_RequestApproval__after_its_time_the_call_is_denied_and_the_run_goes_on",
+    "test_RequestApproval__the_run_waits_without_a_lease_and_goes_on_after_the_decision",
     "test_SendMessage__starts_a_new_run_where_none_is_live",
     "test_SpawnSession__children_limit_holds_for_calls_at_once",
     "test_SpawnSession__queue_full",
     "test_SpawnSession__twenty_calls_at_once_spawn_once",
+    "test_TakeDecision__an_approved_call_is_begun_once",
     "test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_tenant",
     "test_WatchSession__every_event_once_and_in_order_from_any_cursor",
     "test_a_purge_of_the_tenant_deletes_its_jobs_and_those_of_a_worker",

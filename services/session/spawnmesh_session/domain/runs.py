@@ -96,7 +96,7 @@ class Run:
     `decided_text_key` identifies the decided text by entry and hash. `capped_revisions` are those
     of the decided draft. `superseded_entry_ids` are drafts that may never become the answer.
     `runner_id` names the last runner. Since `interrupt_time`, no draft is decided any more. It
-    waits for the approval `approval_id`, if that is not empty.
+    waits for the approval `approval_id`, if that is not empty, since `wait_time`.
     """
 
     run_id: str
@@ -125,6 +125,7 @@ class Run:
     interrupt_time: datetime | None = None
     approval_count: int = 0
     approval_id: str = ""
+    wait_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ async def withdraw_and_queue(connection: Connection, tenant_id: str, run: Run) -
 
 async def queue_again(connection: Connection, tenant_id: str, run: Run, why: str) -> Run:
     """Queue the locked run, which waited for a person, with an event that says why."""
-    queued = await runs.unpark_run(connection, tenant_id, run.run_id, await runs.read_time(connection))
+    queued = await runs.unpark_run(connection, tenant_id, run, await runs.read_time(connection))
     await events.append_event(
         connection,
         tenant_id,

@@ -73,6 +73,7 @@ def run_of(row: Row) -> Run:
         interrupt_time=time_of(row["interrupt_time"]),
         approval_count=row["approval_count"],
         approval_id=row["approval_id"],
+        wait_time=time_of(row["wait_time"]),
         first_queue_time=_required(time_of(row["first_queue_time"])),
     )
 

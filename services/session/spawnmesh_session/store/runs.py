@@ -292,17 +292,19 @@ async def park_run(
     return parked
 
 
-async def unpark_run(connection: Connection, tenant_id: str, run_id: str, now: datetime) -> Run:
+async def unpark_run(connection: Connection, tenant_id: str, waiting: Run, now: datetime) -> Run:
     """Queue the locked run that waits for a person.
 
     Its deadline is later by the time of the wait.
     """
-    values = {"tenant_id": tenant_id, "run_id": run_id, "now": now}
+    # A write on a Citus cluster cannot compute a time.
+    deadline_time = waiting.deadline_time + (now - (waiting.wait_time or now))
+    values = {"tenant_id": tenant_id, "run_id": waiting.run_id, "now": now, "deadline_time": deadline_time}
     row = await (await connection.execute(_SQL["unpark_run"], values)).fetchone()
     if row is None:
         raise RuntimeError("a run that was locked and waited was not queued")
     run = run_of(row)
-    await run_queue.unpark_entry(connection, tenant_id, run_id, run.deadline_time)
+    await run_queue.unpark_entry(connection, tenant_id, run.run_id, run.deadline_time)
     return run
 
 

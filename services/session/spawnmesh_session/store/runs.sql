@@ -204,10 +204,10 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
 returning *
 
 -- name: unpark_run
--- Locks the run. It is queued again, and its deadline is later by the time of the wait. Returns no
--- row if the run does not wait. The transaction has read the time before. Index: runs_pkey.
+-- Locks the run. It is queued again, until another deadline. Returns no row if the run does not
+-- wait. The transaction has read the time before. Index: runs_pkey.
 update runs set state = 'QUEUED', queue_time = %(now)s, approval_id = '', wait_time = null,
-                deadline_time = deadline_time + (%(now)s - wait_time)
+                deadline_time = %(deadline_time)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state = 'WAITING_APPROVAL'
 returning *
 

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
@@ -90,9 +90,10 @@ async def test_RequestApproval__a_decided_call_is_not_asked_for_again(mesh: Mesh
 async def test_RequestApproval__the_wait_moves_the_deadline(mesh: Mesh, postgres: Any) -> None:
     held, _, approval = await waiting_run(mesh, spawn={"run_timeout": Duration(seconds=60)})
     async with superuser(postgres) as link:
+        earlier = approval.create_time.ToDatetime(UTC) - timedelta(seconds=60)
         await link.execute(
-            "update session.runs set wait_time = wait_time - interval '60 s' where run_id = %s",
-            (approval.run_id,),
+            "update session.runs set wait_time = %s where tenant_id = %s and run_id = %s",
+            (earlier, mesh.tenant, approval.run_id),
         )
     await approve(mesh, approval.approval_id)
     again = await mesh.claim(held.session.session_id)

@@ -112,7 +112,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "release_run": {"epoch": 1},
     "delay_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
     "park_run": {"epoch": 1, "approval_id": "a", "now": NOW},
-    "unpark_run": {"now": NOW},
+    "unpark_run": {"now": NOW, "deadline_time": NOW},
     "park_entry": {"attempt_count": 0, "expire_time": NOW},
     "unpark_entry": {"deadline_time": NOW},
     "get_approval": {"approval_id": "no-such-approval"},
