@@ -302,6 +302,18 @@ async def test_TakeDecision__arguments_that_differ_by_their_types_alone_are_othe
     assert json.dumps(json.loads(made.block_json)["arguments"]) == edited
 
 
+async def test_TakeDecision__what_was_approved_is_made_although_the_context_left_it_out(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    async with parked(mesh, keys, tmp_path):
+        [block] = [block for block in mesh.entries[-1].body.message.content if block.HasField("tool_call")]
+        block.tool_call.block_json = json.dumps({"type": "toolCall", "arguments": "[left out: 16 bytes]"})
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED, decided_by="ada")
+        await go_on(mesh)
+    [result] = results(mesh)
+    assert (result.is_error, "a.txt" in text_of(result)) == (False, True)
+
+
 async def test_RequestApproval__behind_a_refused_request_a_lost_lease_still_stops_the_run(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

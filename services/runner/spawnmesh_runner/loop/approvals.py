@@ -3,7 +3,6 @@
 import json
 from typing import NoReturn
 
-import structlog
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import approval_pb2
 from spawnmesh_core.errors import MeshError, refused_with
@@ -11,7 +10,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.clients.mcp.text import truncate
 from spawnmesh_runner.clients.retry import call_with_retry
-from spawnmesh_runner.domain.tools import RunParked
+from spawnmesh_runner.domain.tools import RunParked, ToolRefused
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import redact_files
 from spawnmesh_runner.loop.unfinished_turn import OpenCall
@@ -20,8 +19,6 @@ from spawnmesh_runner.tools.calling.call import ToolOutcome, argument_refusal, r
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 from spawnmesh_runner.tools.calling.registry import declaration
 from spawnmesh_runner.tools.calling.tool import AnyTool, RemoteTool, json_line
-
-log = structlog.get_logger()
 
 _CANNOT_WAIT = (Reason.SECRET_NOT_KEPT, Reason.INVALID_REQUEST, Reason.RUN_QUEUE_FULL)
 """The session service lets no run wait for a decision on a call with these reasons."""
@@ -139,8 +136,12 @@ def outcome_of(taken: approval_pb2.TakeDecisionResponse) -> ToolOutcome | None:
 def approved_call(call: message_pb2.ToolCall, approval: approval_pb2.Approval) -> message_pb2.ToolCall:
     """Return the call with exactly the arguments that were approved."""
     approved = json.loads(approval.edited_arguments_json or approval.tool_call.arguments_json)
-    # In Python, 1 and 1.0 and True are equal.
-    if json.dumps(approved, sort_keys=True) == json.dumps(call_arguments(call), sort_keys=True):
+    try:
+        asked = json.dumps(call_arguments(call), sort_keys=True)
+    except ToolRefused:  # The context left a long text of the call out.
+        asked = ""
+    # In Python, 1 and 1.0 and True are equal. Their texts differ.
+    if json.dumps(approved, sort_keys=True) == asked:
         return call
     return replace_arguments(call, approved, approvedBy=approval.decided_by)
 
