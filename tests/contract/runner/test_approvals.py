@@ -22,6 +22,7 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.mcp_fixtures import config, stdio
 from tests.support.waiting import eventually
 
 WAITING = session_pb2.RUN_STATE_WAITING_APPROVAL
@@ -347,3 +348,23 @@ async def test_ask_user__a_plugin_that_wants_an_approval_of_a_question_gets_the_
     mesh.hooks.approval_reason = "cfo: always"
     async with parked(mesh, keys, tmp_path, ("call_1", "ask_user", '{"question": "Why?"}')) as asked:
         assert asked.question.text == "Why?"
+
+
+@pytest.mark.parametrize(
+    ("tool", "trusted", "asks"),
+    [("forecast", True, False), ("forecast", False, True), ("order_rain", True, True)],
+)
+async def test_RequestApproval__tools_of_mcp_servers_that_may_destroy_need_it_if_the_policy_says_so(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, tool: str, trusted: bool, asks: bool
+) -> None:
+    """A server's annotations count only if the operator trusts them."""
+    mesh.answers += [calling(("call_1", f"mcp__weather__{tool}", '{"city": "Oslo"}')), saying("Done.")]
+    policy = pb.ApprovalPolicy(destructive_mcp_tools=True)
+    mesh.queue_run(mcp_servers=("weather",), approval=policy)
+    servers = config(tmp_path, weather=stdio(trust_annotations=trusted))
+    async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=servers):
+        await eventually(lambda: mesh.finalized or mesh.released_claims)
+    assert [request.tool_call.tool_name for request in mesh.approvals.requests] == (
+        [f"mcp__weather__{tool}"] if asks else []
+    )
+    assert len(results(mesh)) == (0 if asks else 1)

@@ -75,3 +75,17 @@ def test_annotations_count_only_for_trusted_servers() -> None:
     assert [tool.idempotent for tool in believed] == [True, True, False, False]
     doubted, _ = offer(listed)
     assert not any(tool.idempotent for tool in doubted)
+
+
+def test_a_tool_is_destructive_unless_a_trusted_server_says_that_it_is_not() -> None:
+    listed = [
+        named("reads", readOnlyHint=True),
+        named("adds", destructiveHint=False),
+        named("deletes", destructiveHint=True),
+        named("repeats", idempotentHint=True),
+        named("silent"),
+    ]
+    believed, _ = offer(listed, trust_annotations=True)
+    assert [tool.is_destructive for tool in believed] == [False, False, True, True, True]
+    doubted, _ = offer(listed)
+    assert all(tool.is_destructive for tool in doubted)
