@@ -268,14 +268,15 @@ async def test_sessions_wait__a_child_that_waits_for_a_person_ends_no_wait(
 async def test_a_policy_that_came_later_makes_no_call_again(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    """The runner that died may have made the call, which its agent let it make."""
-    mesh.write(calling(("call_1", "mcp__bank__pay", "{}")))
-    mesh.queue_run(epoch=2, tools=TOOLS, approval=pb.ApprovalPolicy(tools=["*"]))
+    """The runner that died may have made the call, which its agent let it make then."""
+    mesh.write(calling(("call_1", "mcp__weather__order_rain", '{"city": "Oslo"}')))
+    mesh.queue_run(epoch=2, mcp_servers=("weather",), approval=pb.ApprovalPolicy(tools=["*"]))
     mesh.answers.append(saying("Done."))
-    async with running_runner(mesh, keys, tmp_path):
-        await eventually(lambda: mesh.finalized)
+    servers = config(tmp_path, weather=stdio())
+    async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=servers):
+        await eventually(lambda: mesh.finalized or mesh.released_claims)
     assert mesh.approvals.requests == []
-    assert text_of(results(mesh)[0]).startswith(("OUTCOME_UNKNOWN", "UNKNOWN_TOOL"))
+    assert text_of(results(mesh)[0]).startswith("OUTCOME_UNKNOWN")
 
 
 async def test_TakeDecision__behind_a_withdrawn_approval_no_call_is_made(
