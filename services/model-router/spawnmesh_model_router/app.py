@@ -75,7 +75,9 @@ async def open_service(
         policy_changes = stack.enter_context(listener.subscription(POLICIES_CHANNEL))
         metrics = RouterMetrics(process.metrics.meter)
         # One connection stays free for the cooldowns and for requests that change a tenant.
-        bulkhead = DatabaseBulkhead(database, max(settings.database_max_connections - 1, 1))
+        bulkhead = DatabaseBulkhead(
+            database, max(settings.database_max_connections - 1, 1), settings.database_timeout_seconds
+        )
         stack.push_async_callback(bulkhead.finish)
         budgets = BudgetCounter(bulkhead)
         policies = PolicyCache(bulkhead, budgets)

@@ -72,9 +72,8 @@ async def held_rows(world: World, router: Router) -> AsyncIterator[None]:
 async def test_Generate__a_row_that_is_locked_is_no_database_that_is_away(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulkhead, "_TIMEOUT_SECONDS", 2.0)  # The machine may be slow.
     monkeypatch.setattr(bulkhead, "_OPEN_SECONDS", 60.0)
-    router = await world.router(world.config())
+    router = await world.router(world.config(), database_timeout_seconds=2.0)  # The machine may be slow.
     await router.prepare(1, max_requests_per_minute=10)
     other = replace(
         await world.router(), peer=router.peer, stub=router.stub

@@ -157,7 +157,7 @@ async def test_ClassifyError__a_hostile_text_is_judged_in_time(world: World) -> 
 
 async def test_changes_are_refused_while_the_database_is_away(world: World) -> None:
     world.dsn = ServiceDsn("postgresql://nobody@127.0.0.1:9/none", "")
-    router = await world.router(is_prepared=False)
+    router = await world.router(is_prepared=False, database_timeout_seconds=0.5)
     clear = pb.ClearCooldownRequest(scope=routing_pb2.COOLDOWN_SCOPE_MODEL, target=world.ref("one"))
     with pytest.raises(MeshError) as refused:
         await router.call("ClearCooldown", clear, router.operator)

@@ -54,7 +54,7 @@ async def way_to(dsn: ServiceDsn) -> AsyncIterator[Way]:
 async def way(world: World) -> AsyncIterator[Way]:
     world.provider.on("one", sse(*chat("one")))
     async with way_to(world.dsn) as opened:
-        world.dsn = opened.dsn
+        world.dsn, world.database_timeout_seconds = opened.dsn, 0.5
         yield opened
 
 

@@ -168,10 +168,10 @@ async def _let_expire(world: World, tenant: str) -> None:
 
 
 async def test_Generate__calls_at_once_are_reserved_here_while_the_database_is_away(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
     gate = Gate(world)
-    router = await world.router(priced(world))
+    router = await world.router(priced(world), database_timeout_seconds=0.5)
     await router.prepare(1, max_spend_micros_per_day=2 * LARGEST)
 
     async with (

@@ -178,6 +178,8 @@ class World:
     keys: Path
     folder: Path
     stack: AsyncExitStack
+    # Budgets are exact while the database answers in time. The machine of the tests may be slow.
+    database_timeout_seconds: float = 30.0
     scripted: str = field(default_factory=lambda: f"s{secrets.token_hex(4)}")
     anthropic: str = field(default_factory=lambda: f"a{secrets.token_hex(4)}")
     environ: dict[str, str] = field(
@@ -234,7 +236,11 @@ class World:
         spans = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(spans))
-        defaults = {"tries_before_failover": 1, "tries_at_last_candidate": 1}
+        defaults = {
+            "tries_before_failover": 1,
+            "tries_at_last_candidate": 1,
+            "database_timeout_seconds": self.database_timeout_seconds,
+        }
         router_settings = ModelRouterSettings(
             database_url=self.dsn.app,
             config_file=file,

@@ -65,6 +65,7 @@ class RouterProcess:
             "MODEL_ROUTER_CONFIG_FILE": str(self.config),
             "MODEL_ROUTER_TRIES_BEFORE_FAILOVER": "1",
             "MODEL_ROUTER_TRIES_AT_LAST_CANDIDATE": "1",
+            "MODEL_ROUTER_DATABASE_TIMEOUT_SECONDS": str(self.world.database_timeout_seconds),
         }
         argv = (sys.executable, "-m", "spawnmesh_model_router", "serve")
         log = self.config.with_suffix(".log")

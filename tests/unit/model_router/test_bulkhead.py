@@ -29,7 +29,7 @@ class SilentDatabase:
 
 async def test_the_close_waits_for_work_that_was_given_up() -> None:
     silent = SilentDatabase()
-    bulkhead = DatabaseBulkhead(cast(Database, silent), 1)
+    bulkhead = DatabaseBulkhead(cast(Database, silent), 1, 0.5)
 
     async def work(connection: Connection) -> None:
         raise AssertionError("there is no connection")
@@ -68,5 +68,5 @@ async def test_the_lock_timeout_is_set_by_a_statement_that_citus_repeats_on_its_
         await connection.execute("select 1")
         return "done"
 
-    assert await DatabaseBulkhead(cast(Database, database), 1).execute("a", work) == "done"
+    assert await DatabaseBulkhead(cast(Database, database), 1, 0.5).execute("a", work) == "done"
     assert database.connection.statements == [b"set local lock_timeout = 300", "select 1"]

@@ -12,10 +12,8 @@ from psycopg_pool import PoolClosed, PoolTimeout
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_postgres.database import Connection, Database
 
-_TIMEOUT_SECONDS = 0.5
 # Share of the timeout for row locks: then a reachable database reports the wait itself.
 _LOCK_SHARE = 0.6
-_SET_LOCK_TIMEOUT = f"set local lock_timeout = {_TIMEOUT_SECONDS * _LOCK_SHARE * 1000:.0f}".encode()
 _OPEN_SECONDS = 2.0
 _ANSWERED = (
     psycopg.errors.LockNotAvailable,
@@ -33,12 +31,15 @@ T = TypeVar("T")
 class DatabaseBulkhead:
     """Runs short transactions, at most `max_concurrent` at a time.
 
-    Time in the queue does not count against the timeout of 0.5 s. If the database does not answer,
-    the circuit breaker opens: for 2 s, work fails without being tried.
+    Time in the queue does not count against the timeout. If the database does not answer, the
+    circuit breaker opens: for 2 s, work fails without being tried.
     """
 
-    def __init__(self, database: Database, max_concurrent: int) -> None:
+    def __init__(self, database: Database, max_concurrent: int, timeout_seconds: float) -> None:
         self._database = database
+        self._timeout_seconds = timeout_seconds
+        lock_milliseconds = timeout_seconds * _LOCK_SHARE * 1000
+        self._set_lock_timeout = f"set local lock_timeout = {lock_milliseconds:.0f}".encode()
         self._slots = asyncio.Semaphore(max_concurrent)
         self._open_until = 0.0
         # `finish` owns these tasks. A TaskGroup would end the service when one of them fails.
@@ -51,7 +52,7 @@ class DatabaseBulkhead:
                 raise PoolTimeout("the database did not answer a moment ago")
             task = asyncio.create_task(self._transact(tenant_id, work))
             try:
-                await asyncio.wait({task}, timeout=_TIMEOUT_SECONDS)
+                await asyncio.wait({task}, timeout=self._timeout_seconds)
                 if not task.done():
                     raise TimeoutError
                 return task.result()
@@ -70,7 +71,7 @@ class DatabaseBulkhead:
     async def _transact(self, tenant_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         async with self._database.pipelined(tenant_id) as connection:
             # In a message of its own, and no function: so Citus repeats it on the workers.
-            await connection.execute(_SET_LOCK_TIMEOUT, prepare=False)
+            await connection.execute(self._set_lock_timeout, prepare=False)
             return await work(connection)
 
     def _abandon(self, task: asyncio.Task[Any]) -> None:
