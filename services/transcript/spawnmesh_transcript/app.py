@@ -10,6 +10,7 @@ from spawnmesh.transcript.v1.archive_service_pb2_grpc import add_ArchiveServiceS
 from spawnmesh.transcript.v1.compaction_service_pb2_grpc import add_CompactionServiceServicer_to_server
 from spawnmesh.transcript.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
 from spawnmesh.transcript.v1.integrity_service_pb2_grpc import add_IntegrityServiceServicer_to_server
+from spawnmesh.transcript.v1.live_service_pb2_grpc import add_LiveServiceServicer_to_server
 from spawnmesh.transcript.v1.search_service_pb2_grpc import add_SearchServiceServicer_to_server
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import add_StorageServiceServicer_to_server
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import add_TranscriptServiceServicer_to_server
@@ -60,6 +61,7 @@ from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.operations.bodies.tokens import encoding
 from spawnmesh_transcript.operations.bulk_threads import open_bulk_threads
 from spawnmesh_transcript.operations.change_notifier import CHANNEL, open_change_notifier
+from spawnmesh_transcript.operations.live_reads import LiveReads
 from spawnmesh_transcript.operations.operation_types import OPERATION_TYPES
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
 from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
@@ -76,6 +78,7 @@ from spawnmesh_transcript.rpc.servicer import (
     CompactionServicer,
     FileServicer,
     IntegrityServicer,
+    LiveServicer,
     SearchServicer,
     StorageServicer,
     TranscriptServicer,
@@ -112,6 +115,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
         add_TranscriptServiceServicer_to_server(TranscriptServicer(deps), server)
+        add_LiveServiceServicer_to_server(LiveServicer(deps), server)
         add_FileServiceServicer_to_server(FileServicer(deps), server)
         add_ArchiveServiceServicer_to_server(ArchiveServicer(deps), server)
         add_SearchServiceServicer_to_server(SearchServicer(deps), server)
@@ -166,11 +170,15 @@ async def open_dependencies(
     bulk_threads = await stack.enter_async_context(open_bulk_threads())
     search_threads = await stack.enter_async_context(open_search_threads())
     index = await stack.enter_async_context(open_search_index(database, blobs, search_threads))
+    poll_limit = FairLimiter(LimiterPolicy("reads of watches", "", max(1, connections // 2)))
+    live_reads = LiveReads(database, blobs, poll_limit)
+    stack.push_async_callback(live_reads.finish)
     return Dependencies(
         database=database,
         listener=listener,
         notifier=notifier,
-        poll_limit=FairLimiter(LimiterPolicy("reads of watches", "", max(1, connections // 2))),
+        poll_limit=poll_limit,
+        live_reads=live_reads,
         policies=TranscriptPolicyCache(database),
         activities=activities,
         append_queue=queue,

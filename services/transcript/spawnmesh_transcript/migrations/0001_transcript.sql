@@ -7,7 +7,7 @@
 --   Tables of tenants
 --     tenants, tenant_work, purged_tenants
 --   Tables of transcripts
---     transcripts, entries, appends, imports
+--     transcripts, entries, appends, draft_parts, imports
 --   Tables of the stub tier
 --     payloads, stubs
 --   Tables of compaction
@@ -182,6 +182,24 @@ create table appends (
     writer_run_id text   not null,
     writer_epoch  bigint not null,
     primary key (tenant_id, session_id, request_id)
+);
+
+-- The text of the answer that the current writer's model is giving: one row for each piece, without
+-- gaps. A draft is the newest number of the claim's epoch. Only the draft of the current claim is
+-- valid, and until the claim appends an answer behind after_seq. Pieces of other drafts are left to
+-- the next draft, the end of the claim and the deletion of the transcript, which delete them.
+create table draft_parts (
+    tenant_id    text   not null,
+    session_id   text   not null,
+    epoch        bigint not null,
+    number       bigint not null,
+    begin_offset bigint not null, -- In bytes.
+    end_offset   bigint not null,
+    run_id       text   not null,
+    after_seq    bigint not null, -- The head when the model was asked.
+    model        text   not null,
+    text         bytea  not null, -- In UTF-8.
+    primary key (tenant_id, session_id, epoch, number, begin_offset)
 );
 
 -- One row for each import of a session file: its progress. State: IMPORTING -> COMPLETE, or
@@ -520,6 +538,10 @@ alter table entries
 alter table appends
     alter column tenant_id set statistics 0, alter column session_id set statistics 0,
     alter column request_id set statistics 0;
+alter table draft_parts
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column epoch set statistics 0, alter column number set statistics 0,
+    alter column begin_offset set statistics 0;
 alter table imports
     alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 alter table payloads
@@ -569,6 +591,10 @@ create policy tenant on entries using (tenant_id = current_setting('spawnmesh.te
 alter table appends enable row level security;
 alter table appends force row level security;
 create policy tenant on appends using (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table draft_parts enable row level security;
+alter table draft_parts force row level security;
+create policy tenant on draft_parts using (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table imports enable row level security;
 alter table imports force row level security;

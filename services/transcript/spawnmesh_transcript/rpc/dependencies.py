@@ -15,6 +15,7 @@ from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
 from spawnmesh_transcript.operations.append_queue import AppendQueue
 from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.change_notifier import ChangeNotifier
+from spawnmesh_transcript.operations.live_reads import LiveReads
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
 from spawnmesh_transcript.operations.search.find_entries import SearchDependencies
@@ -35,6 +36,7 @@ class Dependencies:
     notifier: ChangeNotifier
     poll_limit: FairLimiter
     """Limit of concurrent reads for followers and watchers; tenants take turns."""
+    live_reads: LiveReads
     policies: TranscriptPolicyCache
     activities: ActivityRecorder
     append_queue: AppendQueue

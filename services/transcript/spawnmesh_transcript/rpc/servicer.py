@@ -16,6 +16,8 @@ from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
 from spawnmesh.transcript.v1 import file_service_pb2_grpc as file_pb_grpc
 from spawnmesh.transcript.v1 import integrity_service_pb2 as integrity_pb
 from spawnmesh.transcript.v1 import integrity_service_pb2_grpc as integrity_pb_grpc
+from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
+from spawnmesh.transcript.v1 import live_service_pb2_grpc as live_pb_grpc
 from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_pb_grpc
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
@@ -46,6 +48,8 @@ from spawnmesh_transcript.rpc.search_entries import search_entries
 from spawnmesh_transcript.rpc.tier_transcript import tier_transcript
 from spawnmesh_transcript.rpc.verify_transcript import verify_transcript
 from spawnmesh_transcript.rpc.watch_activities import watch_activities
+from spawnmesh_transcript.rpc.watch_transcript import watch_transcript
+from spawnmesh_transcript.rpc.write_draft import write_draft
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -99,6 +103,23 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         self, request: pb.AssembleContextRequest, context: Context
     ) -> pb.AssembleContextResponse:
         return await assemble_context(request, current_caller(), self._deps)
+
+
+class LiveServicer(live_pb_grpc.LiveServiceServicer):
+    def __init__(self, deps: Dependencies) -> None:
+        self._deps = deps
+
+    async def WriteDraft(
+        self, request: live_pb.WriteDraftRequest, context: Context
+    ) -> live_pb.WriteDraftResponse:
+        return await write_draft(request, current_caller(), self._deps)
+
+    async def WatchTranscript(
+        self, request: live_pb.WatchTranscriptRequest, context: Context
+    ) -> AsyncIterator[live_pb.WatchTranscriptResponse]:
+        async with aclosing(watch_transcript(request, current_caller(), self._deps)) as responses:
+            async for response in responses:
+                yield response
 
 
 class FileServicer(file_pb_grpc.FileServiceServicer):

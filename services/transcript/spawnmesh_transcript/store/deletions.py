@@ -14,12 +14,12 @@ PAGED_TABLES = ("entries", "appends", "search_pieces", "stubs", "summaries", "ac
 
 
 async def mark_deleted(connection: Connection, key: Key) -> None:
-    """Turn the transcript's row into that of a deleted one, and delete its import and search
-    progress.
+    """Turn the transcript's row into that of a deleted one, and delete its draft, its import and
+    its search progress.
     """
     parameters = key_parameters(key)
     await connection.execute(_SQL["mark_deleted"], parameters)
-    for statement in ("delete_import", "delete_search_progress"):
+    for statement in ("delete_draft", "delete_import", "delete_search_progress"):
         await connection.execute(_SQL[statement], parameters)
 
 

@@ -13,6 +13,12 @@ set incarnation = '', forked_from_session_id = '', seq = 0, chain_hash = '', new
     logical_bytes = 0, dropped_bytes = 0, state = 'DELETED'
 where t.state <> 'DELETED';
 
+-- name: delete_draft
+-- Follows `mark_deleted`, whose lock keeps others from writing a draft. Index: draft_parts primary
+-- key.
+delete from draft_parts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+
 -- name: delete_import
 -- Locks the row. Index: imports primary key.
 delete from imports

@@ -24,6 +24,7 @@ TENANT_TABLES = TenantTables(
         "operations",
         "entries",
         "appends",
+        "draft_parts",
         "search_progress",
         "search_pieces",
         "stubs",

@@ -3,8 +3,8 @@
 -- the new run is empty: the epoch stays, so that no ended claim returns. A claim that was never
 -- acquired ends as well: the run may end before it writes, and its token outlives it. Returns the
 -- head after that. `is_moved` is false, and the head is as it was when the statement began, if a
--- higher claim is current. Returns no row if there is no transcript that can be written. Locks the
--- transcript's row. Indexes: transcripts and tenants primary keys.
+-- higher claim is current. Returns no row if there is no transcript that can be written. Deletes the
+-- draft of the claim that it ends. Locks the transcript's row. Indexes: primary keys.
 with moved as (
     update transcripts
     set writer_run_id = %(new_run_id)s, writer_epoch = %(epoch)s
@@ -12,6 +12,11 @@ with moved as (
         and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s and writer_run_id = %(run_id)s))
         and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     returning incarnation, seq, chain_hash, writer_run_id, writer_epoch
+), retracted as (
+    delete from draft_parts
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and epoch < %(epoch)s + (%(new_run_id)s = '')::integer
+        and exists (select from moved)
 )
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch, true as is_moved
 from moved

@@ -1,0 +1,67 @@
+"""Cursors of WatchTranscript: the transcript, and a position in its feed.
+
+A cursor is no secret, and no signature keeps a caller from making one: it names a position in a
+transcript that the caller may read anyway. A wrong digest of a draft retracts the draft.
+"""
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+from spawnmesh_core.errors import invalid
+
+from spawnmesh_transcript.domain.drafts import DraftId
+from spawnmesh_transcript.domain.live_feed import FeedPosition
+
+_NUMBERS = range(2**63)
+_TEXT = re.compile(r"[\x20-\x7e]{1,128}")
+
+
+def render_cursor(session_id: str, incarnation: str, position: FeedPosition) -> str:
+    """Return the cursor of the position."""
+    parts: list[object] = [session_id, incarnation, position.seq]
+    if (draft := position.draft) is not None:
+        digest = position.digest.hex()
+        parts += [draft.run_id, draft.epoch, draft.number, position.end_offset, digest]
+    return urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def parse_cursor(cursor: str, session_id: str) -> tuple[str, FeedPosition]:
+    """Return the incarnation and the position of a cursor, or those of the beginning.
+
+    Raises INVALID_REQUEST for a text that is no cursor of the session.
+    """
+    if not cursor:
+        return "", FeedPosition()
+    try:
+        parts = json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        incarnation, position = _position_of(parts, session_id)
+    except (ValueError, TypeError, RecursionError):
+        raise invalid("cursor", f"is no cursor of WatchTranscript for {session_id}") from None
+    return incarnation, position
+
+
+def _position_of(parts: object, session_id: str) -> tuple[str, FeedPosition]:
+    if not isinstance(parts, list) or parts[:1] != [session_id]:
+        raise ValueError("another session")
+    match parts[1:]:
+        case [str(incarnation), int(seq)]:
+            position = FeedPosition(_number(seq))
+        case [str(incarnation), int(seq), str(run_id), int(epoch), int(number), int(end), str(digest)]:
+            draft = DraftId(_text(run_id), _number(epoch), _number(number))
+            position = FeedPosition(_number(seq), draft, _number(end), bytes.fromhex(digest))
+        case _:
+            raise ValueError("another shape")
+    return _text(incarnation), position
+
+
+def _number(value: int) -> int:
+    if isinstance(value, bool) or value not in _NUMBERS:
+        raise ValueError("another number")
+    return value
+
+
+def _text(value: str) -> str:
+    if not _TEXT.fullmatch(value):
+        raise ValueError("another text")
+    return value

@@ -1,0 +1,102 @@
+"""WatchTranscript.
+
+Streams the entries behind a cursor and the draft of the next answer, each once and in order.
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import live_service_pb2 as pb
+from spawnmesh_core.errors import not_found
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_transcript.domain.live_feed import (
+    Appended,
+    Delta,
+    FedEntry,
+    FeedEvent,
+    FeedPosition,
+    LiveFeed,
+    Retracted,
+)
+from spawnmesh_transcript.operations.change_notifier import CHANNEL, transcript_topic
+from spawnmesh_transcript.operations.live_reads import LivePage, LivePosition
+from spawnmesh_transcript.rpc.dependencies import Dependencies
+from spawnmesh_transcript.rpc.live_cursor import parse_cursor, render_cursor
+from spawnmesh_transcript.rpc.messages import parse_key, render_entry
+
+_POLL_SECONDS = 5.0  # For changes whose notification was lost.
+
+
+async def watch_transcript(
+    request: pb.WatchTranscriptRequest, caller: Caller, deps: Dependencies
+) -> AsyncGenerator[pb.WatchTranscriptResponse, None]:
+    """Send the position at once, and then each event behind the cursor.
+
+    Raises INVALID_REQUEST for a cursor of another session, and NOT_FOUND as soon as the transcript
+    is deleted, or has another incarnation than at the first read or in the cursor.
+    """
+    key = parse_key(request.session_id, caller)
+    incarnation, position = parse_cursor(request.cursor, key.session_id)
+    feed, is_first = LiveFeed(position), True
+    with deps.listener.subscription(CHANNEL, transcript_topic(key)) as changed:
+        while True:
+            page = await deps.live_reads.read(
+                LivePosition(key, feed.position.seq, feed.position.draft, feed.wanted_offset)
+            )
+            incarnation = incarnation or page.head.incarnation
+            if page.head.incarnation != incarnation:
+                raise not_found("transcript", key.session_id)
+            if is_first:
+                is_first = False
+                yield _response(key.session_id, incarnation, feed.position)
+            for response, behind in _events(feed, page):
+                response.MergeFrom(_response(key.session_id, incarnation, behind))
+                yield response
+            if page.is_last:
+                await changed.wait(_POLL_SECONDS)
+
+
+def _response(session_id: str, incarnation: str, position: FeedPosition) -> pb.WatchTranscriptResponse:
+    cursor = render_cursor(session_id, incarnation, position)
+    return pb.WatchTranscriptResponse(cursor=cursor, read_seq=position.seq)
+
+
+def _events(feed: LiveFeed, page: LivePage) -> Iterator[tuple[pb.WatchTranscriptResponse, FeedPosition]]:
+    for stored in page.entries:
+        entry = entry_pb2.Entry()
+        render_entry(stored, entry)
+        fed = FedEntry(stored.seq, stored.writer_run_id, stored.writer_epoch, _answer_of(entry))
+        for event, behind in feed.take_entry(fed):
+            yield _render(event, entry), behind
+    if page.is_last:
+        for event, behind in feed.take_draft(page.draft):
+            yield _render(event, None), behind
+
+
+def _answer_of(entry: entry_pb2.Entry) -> bytes | None:
+    """Return the text of an answer in UTF-8; None for any other entry."""
+    message = entry.body.message
+    if message.role != message_pb2.ROLE_ASSISTANT:
+        return None
+    return "".join(block.text.text for block in message.content).encode()
+
+
+def _render(event: FeedEvent, entry: entry_pb2.Entry | None) -> pb.WatchTranscriptResponse:
+    match event:
+        case Appended():
+            return pb.WatchTranscriptResponse(
+                entry_appended=pb.EntryAppended(entry=entry, completes_draft=event.completes_draft)
+            )
+        case Delta():
+            return pb.WatchTranscriptResponse(
+                draft_delta=pb.DraftDelta(
+                    run_id=event.draft.run_id,
+                    model=event.model,
+                    text=event.text,
+                    begins_draft=event.begins_draft,
+                )
+            )
+        case Retracted():
+            return pb.WatchTranscriptResponse(draft_retracted=pb.DraftRetracted(run_id=event.draft.run_id))

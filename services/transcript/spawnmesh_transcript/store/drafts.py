@@ -1,0 +1,75 @@
+"""Drafts: the text of the answer that the writer's model is giving."""
+
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.pipelines import Statement
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.domain.drafts import MAX_DRAFT_BYTES, Draft, DraftId, DraftPiece, Piece
+from spawnmesh_transcript.domain.entries import Head
+from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.store.rows import head_of, key_parameters
+from spawnmesh_transcript.store.tenants import join_writers_statement
+
+_SQL = load_statements(__name__)
+_WITHOUT_FLUSH: Statement = ("set local synchronous_commit = off", {})
+"""A piece that is lost with the server's memory is written again: its writer has the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The head of the transcript, the bytes that the draft has, and whether it may grow."""
+
+    head: Head
+    end_offset: int
+    is_open: bool
+
+
+async def write_draft(database: Database, key: Key, piece: DraftPiece) -> Written | None:
+    """Add the piece if it follows the newest one of its draft, in one round trip.
+
+    Returns None if there is no transcript.
+    """
+    parameters = key_parameters(
+        key,
+        run_id=piece.draft.run_id,
+        epoch=piece.draft.epoch,
+        number=piece.draft.number,
+        after_seq=piece.after_seq,
+        model=piece.model,
+        offset=piece.offset,
+        text=piece.text,
+        max_bytes=MAX_DRAFT_BYTES,
+    )
+    *_, rows = await database.transact(
+        key.tenant_id,
+        _WITHOUT_FLUSH,
+        join_writers_statement(key.tenant_id),
+        (_SQL["write_draft"], parameters),
+    )
+    if not rows:
+        return None
+    row = rows[0]
+    return Written(head_of(row), row["end_offset"], row["is_open"])
+
+
+async def read_draft(connection: Connection, key: Key, known: DraftId | None, offset: int) -> Draft | None:
+    """Return the valid draft, with its pieces from the offset on if it is the known one, and with
+    all of them otherwise; None if there is no draft.
+    """
+    parameters = key_parameters(
+        key,
+        epoch=known.epoch if known is not None else 0,
+        number=known.number if known is not None else 0,
+        offset=offset,
+    )
+    rows = await (await connection.execute(_SQL["read_draft"], parameters, binary=True)).fetchall()
+    if not rows:
+        return None
+    first = rows[0]
+    return Draft(
+        DraftId(first["run_id"], first["epoch"], first["number"]),
+        first["model"],
+        tuple(Piece(row["begin_offset"], row["text"]) for row in rows if row["text"] is not None),
+    )

@@ -1,0 +1,81 @@
+-- name: write_draft
+-- Follows `join_writers`. Adds a piece to the draft of a claim if the claim is current, the tenant
+-- does not mask secrets, the claim has appended no answer behind after_seq, no newer draft of it
+-- has begun, and the piece follows the newest one. The first piece of a draft deletes the pieces of
+-- earlier ones. Returns the head, and the draft after that; no row if there is no transcript that
+-- can be written. Shares the lock of the transcript's row until commit, so that no claim ends and no
+-- deletion begins meanwhile. Indexes: primary keys.
+with head as materialized (
+    select incarnation, seq, chain_hash, writer_run_id, writer_epoch
+    from transcripts
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
+    for share
+), draft as materialized (
+    select h.*, coalesce(n.number, 0) as newest_number,
+        case when n.number = %(number)s then n.end_offset else 0 end as old_offset,
+        h.writer_run_id = %(run_id)s and h.writer_epoch = %(epoch)s
+            and coalesce(n.number, 0) <= %(number)s
+            and not exists (select true from tenants where tenant_id = %(tenant_id)s and mask_secrets)
+            and not exists (
+                select true from entries
+                where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s
+                    and role = 'ASSISTANT' and writer_epoch = %(epoch)s
+            ) as is_open
+    from head h
+    left join (
+        select number, end_offset
+        from draft_parts
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(epoch)s
+        order by number desc, begin_offset desc
+        limit 1
+    ) as n on true
+), added as (
+    insert into draft_parts (
+        tenant_id, session_id, epoch, number, begin_offset, end_offset, run_id, after_seq, model, text
+    )
+    select %(tenant_id)s, %(session_id)s, %(epoch)s, %(number)s, d.old_offset,
+        d.old_offset + octet_length(%(text)b), %(run_id)s, %(after_seq)s, %(model)s, %(text)b
+    from draft d
+    where d.is_open and d.old_offset = %(offset)s
+        and d.old_offset + octet_length(%(text)b) <= %(max_bytes)s
+    on conflict do nothing
+    returning end_offset
+), replaced as (
+    delete from draft_parts
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and (epoch < %(epoch)s or (epoch = %(epoch)s and number < %(number)s))
+        and exists (select from added) and %(offset)s = 0
+)
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch, is_open,
+    coalesce((select end_offset from added), old_offset) as end_offset
+from draft;
+
+-- name: read_draft
+-- Returns the valid draft of a transcript and its pieces from an offset on, in order: all of them if
+-- the draft is another one than the given. A draft without such pieces has one row, without a
+-- piece. Takes no lock. Indexes: primary keys.
+select d.run_id, d.epoch, d.number, d.model, p.begin_offset, p.text
+from transcripts t
+cross join lateral (
+    select run_id, epoch, number, model, after_seq
+    from draft_parts
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = t.writer_epoch
+    order by number desc, begin_offset desc
+    limit 1
+) as d
+left join draft_parts p
+    on p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.epoch = d.epoch
+        and p.number = d.number
+        and p.begin_offset >= case
+            when d.epoch = %(epoch)s and d.number = %(number)s then %(offset)s else 0
+        end
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
+    and t.writer_run_id = d.run_id
+    and not exists (select true from tenants where tenant_id = %(tenant_id)s and mask_secrets)
+    and not exists (
+        select true from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > d.after_seq
+            and role = 'ASSISTANT' and writer_epoch = d.epoch
+    )
+order by p.begin_offset;
