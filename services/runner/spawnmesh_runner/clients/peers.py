@@ -13,6 +13,7 @@ from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
 from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceStub
+from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh.transcript.v1.search_service_pb2_grpc import SearchServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
     from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceAsyncStub
     from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceAsyncStub
+    from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceAsyncStub
     from spawnmesh.transcript.v1.search_service_pb2_grpc import SearchServiceAsyncStub
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
@@ -48,6 +50,7 @@ class Peers:
     runs: "RunServiceAsyncStub"
     sessions: "SessionServiceAsyncStub"
     transcripts: "TranscriptServiceAsyncStub"
+    live: "LiveServiceAsyncStub"
     files: "FileServiceAsyncStub"
     searches: "SearchServiceAsyncStub"
     compactions: "CompactionServiceAsyncStub"
@@ -81,6 +84,7 @@ async def open_peers(process: Process, settings: RunnerSettings) -> AsyncIterato
             runs=RunServiceStub(session.channel),
             sessions=SessionServiceStub(session.channel),
             transcripts=TranscriptServiceStub(transcript.channel),
+            live=LiveServiceStub(transcript.channel),
             files=FileServiceStub(transcript.channel),
             searches=SearchServiceStub(transcript.channel),
             compactions=CompactionServiceStub(transcript.channel),

@@ -16,7 +16,6 @@ from spawnmesh_runner.loop.compaction import compact_transcript
 from spawnmesh_runner.loop.context_assembly import assemble
 from spawnmesh_runner.loop.earlier_turns import replay_earlier_turns
 from spawnmesh_runner.loop.generate import (
-    Spoken,
     generate,
     is_cut_off,
     model_call_seconds,
@@ -158,14 +157,14 @@ async def _answer(
 
     Raises TurnInterrupted, and what `generate` raises.
     """
-    spoken = Spoken()
-    try:
-        return await assignment.interruption.cut_turn(generate(assignment, entries, spoken))
-    except TurnInterrupted:
-        said = spoken.message
-        if said is not None and await close_window(assignment, fence):
-            await append_answer(assignment, turns.taken_count, said, INTERRUPTED_NOTE)
-        raise
+    with assignment.drafts.writing(fence.seq) as spoken:
+        try:
+            return await assignment.interruption.cut_turn(generate(assignment, entries, spoken))
+        except TurnInterrupted:
+            said = spoken.message
+            if said is not None and await close_window(assignment, fence):
+                await append_answer(assignment, turns.taken_count, said, INTERRUPTED_NOTE)
+            raise
 
 
 async def _note_cut_off(

@@ -18,6 +18,7 @@ from spawnmesh_runner.domain.compaction import (
 from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
 from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT, RepeatedCalls
 from spawnmesh_runner.domain.usage import UsageTotal
+from spawnmesh_runner.loop.drafts import Drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.lost_files import LostFiles
@@ -42,6 +43,7 @@ class Assignment:
     - `repeated_calls` tells whether the run makes progress.
     - `interruption` tells what of the run must stop.
     - `handover` tells whether the run is being handed over to a person.
+    - `drafts` show the answers to watchers while models give them.
 
     `tools_note` tells the model which of its tools are missing.
     """
@@ -63,6 +65,7 @@ class Assignment:
     repeated_calls: RepeatedCalls = field(default_factory=RepeatedCalls)
     interruption: Interruption = field(default_factory=Interruption)
     handover: Handover = field(default_factory=Handover)
+    drafts: Drafts = field(default_factory=Drafts)
 
     @property
     def session_id(self) -> str:

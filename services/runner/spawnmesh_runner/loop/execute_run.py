@@ -34,6 +34,7 @@ from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment, render_usage, seconds_left
 from spawnmesh_runner.loop.attachments import fetch_attachments
+from spawnmesh_runner.loop.drafts import written_drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
@@ -184,7 +185,8 @@ async def _work(
             # The servers find the files in the workspace.
             async with open_mcp_servers(servers, workspace, sandbox, settings.max_workspace_bytes) as offered:
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
-                await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
+                async with written_drafts(assignment.drafts, peers, assignment.session_id, assignment.writer):
+                    await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
 
     await work_under_lease(
         peers,

@@ -17,6 +17,7 @@ from spawnmesh_runner.clients.retry import backoff, mesh_error_of, retry_transie
 from spawnmesh_runner.domain.failure import ModelCallTimedOut
 from spawnmesh_runner.domain.reasons import PEER_UNAVAILABLE
 from spawnmesh_runner.loop.assignment import Assignment, seconds_left
+from spawnmesh_runner.loop.drafts import Spoken
 from spawnmesh_runner.loop.hooks import dispatch_prompt_hooks
 from spawnmesh_runner.loop.messages import calls_of, text_of, without_calls
 from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt
@@ -35,30 +36,6 @@ _TOKEN_COUNTS = (
     "cache_read_token_count",
     "cache_write_token_count",
 )
-
-
-class Spoken:
-    """The text of an answer that has arrived so far, and the model that speaks."""
-
-    def __init__(self) -> None:
-        self._model = ""
-        self._texts: list[str] = []
-
-    def take(self, event: pb.GenerationEvent) -> None:
-        """Add the text of an event. A further attempt begins anew."""
-        if event.HasField("attempt_started"):
-            self._model = event.attempt_started.model
-            self._texts.clear()
-        self._texts.append(event.text_delta.text)
-
-    @property
-    def message(self) -> message_pb2.Message | None:
-        """The answer as far as it has come; None if nothing was said."""
-        text = "".join(self._texts)
-        if not text.strip():
-            return None
-        said = message_pb2.ContentBlock(text=message_pb2.Text(text=text))
-        return message_pb2.Message(role=message_pb2.ROLE_ASSISTANT, model=self._model, content=[said])
 
 
 async def generate(
