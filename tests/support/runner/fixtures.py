@@ -26,6 +26,8 @@ from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import session_service_pb2_grpc as session_grpc
 from spawnmesh.transcript.v1 import context_pb2, entry_pb2
 from spawnmesh.transcript.v1 import file_service_pb2_grpc as file_grpc
+from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
+from spawnmesh.transcript.v1 import live_service_pb2_grpc as live_grpc
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_grpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
@@ -49,7 +51,12 @@ from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
 from tests.support.runner.models import ScriptedModels
 from tests.support.runner.sessions import ScriptedSessions
-from tests.support.runner.transcripts import ScriptedFiles, ScriptedSearches, ScriptedTranscripts
+from tests.support.runner.transcripts import (
+    ScriptedDrafts,
+    ScriptedFiles,
+    ScriptedSearches,
+    ScriptedTranscripts,
+)
 from tests.support.serving import served, shared_settings
 
 TENANT = "acme"
@@ -82,6 +89,10 @@ class ScriptedMesh:
     hold_model: asyncio.Event | None = None
     spoken_first: tuple[str, ...] = ()
     """The pieces of text that come before the model is held."""
+    drafts: dict[int, str] = field(default_factory=dict)
+    draft_calls: list[live_pb.WriteDraftRequest] = field(default_factory=list)
+    hold_draft: asyncio.Event | None = None
+    max_draft_bytes: int = 1024 * 1024
     interrupt: run_pb.Interrupt.ValueType = run_pb.INTERRUPT_UNSPECIFIED
     hold_wait: asyncio.Event | None = None
     wait_called: asyncio.Event = field(default_factory=asyncio.Event)
@@ -224,12 +235,14 @@ class ScriptedMesh:
         # To the type checker, a peer without some RPCs is abstract; the runner does not call those.
         sessions: Any = ScriptedSessions
         transcripts: Any = ScriptedTranscripts
+        drafts: Any = ScriptedDrafts
         files: Any = ScriptedFiles
         blobs: Any = ScriptedBlobs
         models: Any = ScriptedModels
         run_grpc.add_RunServiceServicer_to_server(_Runs(self), server)
         session_grpc.add_SessionServiceServicer_to_server(sessions(self), server)
         transcript_grpc.add_TranscriptServiceServicer_to_server(transcripts(self), server)
+        live_grpc.add_LiveServiceServicer_to_server(drafts(self), server)
         file_grpc.add_FileServiceServicer_to_server(files(self), server)
         search_grpc.add_SearchServiceServicer_to_server(ScriptedSearches(self), server)
         router_grpc.add_ModelRouterServiceServicer_to_server(models(self), server)

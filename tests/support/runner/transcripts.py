@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
 from spawnmesh.transcript.v1 import file_service_pb2_grpc as file_grpc
+from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
+from spawnmesh.transcript.v1 import live_service_pb2_grpc as live_grpc
 from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_grpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
@@ -97,6 +99,28 @@ class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
         self.mesh.assembled.append(request)
         entries = [entry for entry in self.mesh.entries if entry.entry_id not in self.mesh.superseded]
         return transcript_pb.AssembleContextResponse(entries=entries, stubbed=self.mesh.stubbed)
+
+
+class ScriptedDrafts(live_grpc.LiveServiceServicer):
+    """Keep the text of each draft, by its number."""
+
+    def __init__(self, mesh: "ScriptedMesh") -> None:
+        self.mesh = mesh
+
+    async def WriteDraft(
+        self, request: live_pb.WriteDraftRequest, context: Any
+    ) -> live_pb.WriteDraftResponse:
+        mesh = self.mesh
+        mesh.draft_calls.append(request)
+        if mesh.hold_draft is not None:
+            await mesh.hold_draft.wait()
+        mesh.refuse_if_scripted("WriteDraft")
+        assert (request.session_id, request.claim.run_id) == (mesh.session_id, mesh.run_id)
+        said = mesh.drafts.get(request.number, "").encode()
+        if request.offset == len(said):
+            said += request.text.encode()
+            mesh.drafts[request.number] = said.decode()
+        return live_pb.WriteDraftResponse(end_offset=len(said), accepts_more=len(said) < mesh.max_draft_bytes)
 
 
 class ScriptedFiles(file_grpc.FileServiceServicer):

@@ -1,0 +1,101 @@
+"""A runner among scripted peers: it shows what a model says while it says it, at no cost of the run."""
+
+import asyncio
+from collections import deque
+from pathlib import Path
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_core.errors import MeshError, unavailable
+from spawnmesh_core.reasons import Reason
+
+from tests.support.model_router.answers import calling, saying
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.waiting import eventually
+
+BROKEN = MeshError(Reason.STREAM_BROKEN, "the answer broke off", facts={"transient": "true"})
+
+
+async def test_WriteDraft__the_text_is_there_before_the_answer_ends(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_model, mesh.spoken_first = asyncio.Event(), ("Good ", "mörning")
+    mesh.answers.append(saying("Good mörning, Ada"))
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.drafts.get(1) == "Good mörning")
+        assert mesh.finalized is None
+        mesh.hold_model.set()
+        await eventually(lambda: mesh.finalized)
+    first = mesh.draft_calls[0]
+    assert (first.model, first.claim.epoch, first.offset) == ("scripted/one", 1, 0)
+    # It is the fence of the window in which the model answers.
+    assert first.after_seq == max(mesh.window_seqs[0], 1)
+
+
+async def test_WriteDraft__each_answer_and_each_attempt_is_a_draft_of_its_own(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_model, mesh.spoken_first = asyncio.Event(), ("I think",)
+    mesh.answers.extend([BROKEN, calling(("c1", "list_files", "{}")), saying("I think so.")])
+    mesh.queue_run(tools=("list_files",))
+    async with running_runner(mesh, keys, tmp_path):
+        for number in (1, 2, 3):
+            await eventually(lambda number=number: mesh.drafts.get(number) == "I think")  # type: ignore[misc]
+            held, mesh.hold_model = mesh.hold_model, asyncio.Event()
+            held.set()
+        await eventually(lambda: mesh.finalized)
+    assert sorted(mesh.drafts) == [1, 2, 3]
+    by_number = {call.number: call.after_seq for call in mesh.draft_calls}
+    assert by_number[1] == by_number[2] < by_number[3]
+
+
+async def test_WriteDraft__a_transcript_that_hangs_or_refuses_delays_no_answer(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_draft, mesh.hold_model, mesh.spoken_first = asyncio.Event(), asyncio.Event(), ("Good ",)
+    mesh.answers.extend([calling(("c1", "list_files", "{}")), saying("Good morning")])
+    mesh.queue_run(tools=("list_files",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.draft_calls)
+        mesh.hold_model.set()
+        await eventually(lambda: mesh.finalized)
+    assert mesh.drafts == {}
+    assert mesh.failed is None
+    assert mesh.finalized is not None
+    assert mesh.finalized.draft_text == "Good morning"
+
+
+async def test_WriteDraft__is_repeated_in_an_outage_and_given_up_after_a_refusal(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_model, mesh.spoken_first = asyncio.Event(), ("Good ",)
+    refusals = mesh.refusals["WriteDraft"] = deque([unavailable("PostgreSQL")])
+    mesh.answers.extend([calling(("c1", "list_files", "{}")), saying("Good morning")])
+    mesh.queue_run(tools=("list_files",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.drafts.get(1) == "Good ")
+        held, mesh.hold_model = mesh.hold_model, asyncio.Event()
+        refusals.append(MeshError(Reason.INVALID_REQUEST, "no"))
+        held.set()
+        await eventually(lambda: mesh.draft_calls[-1].number == 2)
+        mesh.hold_model.set()
+        await eventually(lambda: mesh.finalized)
+    assert [call.number for call in mesh.draft_calls] == [1, 1, 2]
+
+
+async def test_WriteDraft__a_full_draft_gets_no_more_text(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_model, mesh.max_draft_bytes = asyncio.Event(), 100_000
+    mesh.spoken_first = ("€" * 60_000, "€")
+    mesh.answers.append(saying("€" * 60_001))
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        # A piece has at most 64 KiB and whole characters, and the second one fills the draft.
+        await eventually(lambda: len(mesh.drafts.get(1, "")) > 40_000)
+        mesh.hold_model.set()
+        await eventually(lambda: mesh.finalized)
+    sizes = [len(call.text.encode()) for call in mesh.draft_calls]
+    assert sizes == [65_535, 65_535]
+    assert set(mesh.drafts[1]) == {"€"}
+    assert len(mesh.messages(message_pb2.ROLE_ASSISTANT)[0].content[0].text.text) == 60_001

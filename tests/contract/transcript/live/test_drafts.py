@@ -1,0 +1,316 @@
+"""WriteDraft and WatchTranscript: the text of an answer while it is given, with exact resume."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_runtime.peers import Peer
+
+from tests.support.transcript.fixtures import Session, Superuser, assistant, mirror, note, refused, user
+
+SECONDS = 60.0
+MIB = 1024 * 1024
+
+
+async def write(
+    session: Session,
+    claim: pb.WriterClaim,
+    text: str,
+    *,
+    offset: int = 0,
+    number: int = 1,
+    after_seq: int = 1,
+) -> live_pb.WriteDraftResponse:
+    request = live_pb.WriteDraftRequest(
+        session_id=session.session_id,
+        claim=claim,
+        number=number,
+        after_seq=after_seq,
+        model="p/m",
+        offset=offset,
+        text=text,
+    )
+    peer = session.service.peer
+    with use_token(session.run_token(claim)):
+        return await peer.unary(LiveServiceStub(peer.channel).WriteDraft, request, timeout_seconds=SECONDS)
+
+
+class Watching:
+    """A WatchTranscript stream, read event by event with a timeout."""
+
+    def __init__(self, answers: AsyncIterator[live_pb.WatchTranscriptResponse]) -> None:
+        self.answers = answers
+        self.cursor = ""
+        self.read_seq = -1
+
+    async def first(self) -> None:
+        response = await self._next()
+        assert response.WhichOneof("event") is None
+
+    async def next(self) -> tuple[Any, ...]:
+        """Return the next event: its kind, and its text, or its seq and what it completes."""
+        response = await self._next()
+        match response.WhichOneof("event"):
+            case "entry_appended":
+                return ("entry", response.entry_appended.entry.seq, response.entry_appended.completes_draft)
+            case "draft_delta":
+                return ("delta", response.draft_delta.text, response.draft_delta.begins_draft)
+            case other:
+                return (other,)
+
+    async def many(self, count: int) -> list[tuple[Any, ...]]:
+        return [await self.next() for _ in range(count)]
+
+    async def _next(self) -> live_pb.WatchTranscriptResponse:
+        async with asyncio.timeout(SECONDS):
+            response = await anext(self.answers)
+        assert response.read_seq >= self.read_seq
+        self.cursor, self.read_seq = response.cursor, response.read_seq
+        return response
+
+
+@asynccontextmanager
+async def watching(
+    session: Session, cursor: str = "", *, token: str = "", peer: Peer | None = None
+) -> AsyncIterator[Watching]:
+    request = live_pb.WatchTranscriptRequest(session_id=session.session_id, cursor=cursor)
+    source = peer or session.service.peer
+    with use_token(token or session.client_token()):
+        answers = source.stream(
+            LiveServiceStub(source.channel).WatchTranscript, request, timeout_seconds=3 * SECONDS
+        )
+        async with aclosing(answers):
+            watch = Watching(answers)
+            await watch.first()
+            yield watch
+
+
+async def test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text(session: Session) -> None:
+    claim = await session.acquire(1)
+    await session.append([user("hello")])
+    async with watching(session) as watch:
+        assert await watch.many(2) == [("entry", 1, False), ("entry", 2, False)]
+        assert (await write(session, claim, "Good ", after_seq=2)).end_offset == 5
+        assert await watch.next() == ("delta", "Good ", True)
+        assert (await write(session, claim, "mörning", offset=5, after_seq=2)).end_offset == 13
+        assert await watch.next() == ("delta", "mörning", False)
+        await session.append([assistant("Good mörning, Ada", "call")], claim=claim)
+        assert await watch.many(2) == [("delta", ", Ada", False), ("entry", 3, True)]
+        # The same draft does not come again.
+        assert not (await write(session, claim, ", Bob", offset=13, after_seq=2)).accepts_more
+        await session.append([note("later")])
+        assert await watch.next() == ("entry", 4, False)
+
+
+async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retracted(session: Session) -> None:
+    claim = await session.acquire(1)
+    async with watching(session) as watch:
+        assert await watch.next() == ("entry", 1, False)
+        await write(session, claim, "One")
+        assert await watch.next() == ("delta", "One", True)
+        # The model broke off; another one begins.
+        await write(session, claim, "Two", number=2)
+        assert await watch.many(2) == [("draft_retracted",), ("delta", "Two", True)]
+        # What was said first comes late.
+        assert (await write(session, claim, " and a half", offset=3)).end_offset == 0
+        await session.append([assistant("Three")], claim=claim)
+        assert await watch.many(2) == [("draft_retracted",), ("entry", 2, False)]
+
+
+@pytest.mark.parametrize("how", ["released", "taken over"])
+async def test_WatchTranscript__the_end_of_the_claim_retracts_its_draft(session: Session, how: str) -> None:
+    claim = await session.acquire(1)
+    await write(session, claim, "One")
+    async with watching(session) as watch:
+        assert await watch.many(2) == [("entry", 1, False), ("delta", "One", True)]
+        if how == "released":
+            await session.release(claim)
+        else:
+            await session.acquire(2)
+        await session.append([user("go on")])
+        # The entry and the retraction are news of one moment, or of two.
+        assert sorted(await watch.many(2)) == [("draft_retracted",), ("entry", 2, False)]
+        with refused(Reason.WRITER_CLAIM_LOST):
+            await write(session, claim, "One", number=2)
+    async with watching(session) as late:
+        assert await late.many(2) == [("entry", 1, False), ("entry", 2, False)]
+
+
+async def test_WatchTranscript__a_cursor_goes_on_within_a_draft(session: Session) -> None:
+    claim = await session.acquire(1)
+    await write(session, claim, "abc")
+    async with watching(session) as watch:
+        assert await watch.many(2) == [("entry", 1, False), ("delta", "abc", True)]
+        cursor = watch.cursor
+    # Nothing new: only the text that comes is sent.
+    async with watching(session, cursor) as watch:
+        await write(session, claim, "def", offset=3)
+        assert await watch.next() == ("delta", "def", False)
+    # It grew while the watcher was away.
+    async with watching(session, cursor) as watch:
+        assert await watch.next() == ("delta", "def", False)
+    # It became an entry while the watcher was away.
+    await session.append([assistant("abcdefghi")], claim=claim)
+    async with watching(session, cursor) as watch:
+        assert await watch.many(2) == [("delta", "defghi", False), ("entry", 2, True)]
+        behind = watch.cursor
+    # The next answer has begun.
+    await write(session, claim, "xyz", number=2, after_seq=2)
+    async with watching(session, cursor) as watch:
+        assert await watch.many(3) == [
+            ("delta", "defghi", False),
+            ("entry", 2, True),
+            ("delta", "xyz", True),
+        ]
+    async with watching(session, behind) as watch:
+        assert await watch.next() == ("delta", "xyz", True)
+
+
+async def test_WatchTranscript__a_cursor_within_a_draft_that_is_gone_is_told_so(session: Session) -> None:
+    claim = await session.acquire(1)
+    await write(session, claim, "abc")
+    async with watching(session) as watch:
+        await watch.many(2)
+        cursor = watch.cursor
+    await write(session, claim, "ABC", number=2)
+    async with watching(session, cursor) as watch:
+        assert await watch.many(2) == [("draft_retracted",), ("delta", "ABC", True)]
+    await session.append([assistant("ABC")], claim=claim)
+    async with watching(session, cursor) as watch:
+        assert await watch.many(2) == [("draft_retracted",), ("entry", 2, False)]
+
+
+async def test_WatchTranscript__a_draft_that_another_text_replaced_is_retracted(
+    session: Session, superuser: Superuser
+) -> None:
+    """A server that lost the last writes of a draft gets them again, perhaps with another text."""
+    claim = await session.acquire(1)
+    await write(session, claim, "abc")
+    async with watching(session) as watch:
+        await watch.many(2)
+        cursor = watch.cursor
+    await superuser.execute("delete from draft_parts where session_id = %s", (session.session_id,))
+    async with watching(session, cursor) as watch:
+        assert await watch.next() == ("draft_retracted",)
+        await write(session, claim, "abX")
+        assert await watch.next() == ("delta", "abX", True)
+
+
+async def test_WatchTranscript__entries_of_others_leave_the_draft_open(session: Session) -> None:
+    claim = await session.acquire(1)
+    async with watching(session) as watch:
+        await watch.next()
+        await write(session, claim, "abc")
+        assert await watch.next() == ("delta", "abc", True)
+        await session.append([mirror("m")], token=session.mirror_token())
+        assert await watch.next() == ("entry", 2, False)
+        await write(session, claim, "def", offset=3)
+        assert await watch.next() == ("delta", "def", False)
+        await session.append([assistant("abcdef")], claim=claim)
+        assert await watch.next() == ("entry", 3, True)
+
+
+async def test_WatchTranscript__a_deleted_transcript_ends_it(session: Session) -> None:
+    claim = await session.acquire(1)
+    await write(session, claim, "abc")
+    async with watching(session) as watch:
+        await watch.many(2)
+        cursor = watch.cursor
+        await session.delete()
+        with refused(Reason.NOT_FOUND):
+            await watch.next()
+    with refused(Reason.NOT_FOUND):
+        async with watching(session):
+            pass
+    await session.create_anew()
+    with refused(Reason.NOT_FOUND):
+        async with watching(session, cursor):
+            pass
+
+
+async def test_WatchTranscript__a_cursor_that_is_none_of_the_session_is_refused(session: Session) -> None:
+    other = session.sibling()
+    await other.create()
+    async with watching(other) as watch:
+        await watch.next()
+        foreign = watch.cursor
+    for cursor in (foreign, "x", "W10", "WzFd", "bm8", "'; drop", foreign[:-2], "W1tdLDFd" * 20):
+        with refused(Reason.INVALID_REQUEST):
+            async with watching(session, cursor):
+                pass
+
+
+async def test_WriteDraft__a_repeat_adds_nothing_and_a_gap_is_told(session: Session) -> None:
+    claim = await session.acquire(1)
+    assert (await write(session, claim, "late", offset=7)).end_offset == 0
+    for _ in range(2):
+        assert await write(session, claim, "abc") == live_pb.WriteDraftResponse(
+            end_offset=3, accepts_more=True
+        )
+    assert (await write(session, claim, "longer than before")).end_offset == 3
+    both = await asyncio.gather(*(write(session, claim, text, offset=3) for text in ("de", "def", "d")))
+    ends = {response.end_offset for response in both}
+    settled = (await write(session, claim, "abc")).end_offset
+    assert settled in (4, 5, 6)
+    assert ends <= {3, settled}
+
+
+async def test_WriteDraft__keeps_a_mebibyte_and_the_rest_comes_with_the_entry(session: Session) -> None:
+    claim = await session.acquire(1)
+    piece = "x" * (64 * 1024)
+    for number in range(16):
+        written = await write(session, claim, piece, offset=number * len(piece))
+        assert written == live_pb.WriteDraftResponse(end_offset=(number + 1) * len(piece), accepts_more=True)
+    assert await write(session, claim, "y", offset=MIB) == live_pb.WriteDraftResponse(
+        end_offset=MIB, accepts_more=False
+    )
+    async with watching(session) as watch:
+        await watch.next()
+        said = [await watch.next() for _ in range(16)]
+        assert [event[0] for event in said] == ["delta"] * 16
+        await session.append([assistant(piece * 16 + "y")], claim=claim)
+        assert await watch.many(2) == [("delta", "y", False), ("entry", 2, True)]
+
+
+async def test_WriteDraft__a_tenant_that_masks_secrets_has_no_drafts(session: Session) -> None:
+    claim = await session.acquire(1)
+    await write(session, claim, "The key is ")
+    async with watching(session) as watch:
+        assert await watch.many(2) == [("entry", 1, False), ("delta", "The key is ", True)]
+        await session.prepare_tenant(2, mask_secrets=True)
+        assert not (await write(session, claim, "secret", offset=11)).accepts_more
+        await session.append([user("hello")])
+        assert sorted(await watch.many(2)) == [("draft_retracted",), ("entry", 2, False)]
+    async with watching(session) as watch:
+        assert await watch.many(2) == [("entry", 1, False), ("entry", 2, False)]
+
+
+async def test_WatchTranscript__many_watchers_of_a_draft_get_the_same(session: Session) -> None:
+    claim = await session.acquire(1)
+    pieces = [f"{number} " for number in range(40)]
+
+    async def read() -> str:
+        text = ""
+        async with watching(session) as watch:
+            await watch.next()
+            while True:
+                kind, what, *_ = await watch.next()
+                if kind == "entry":
+                    return text
+                assert kind == "delta"
+                text += what
+
+    async with asyncio.TaskGroup() as group:
+        reading = [group.create_task(read()) for _ in range(20)]
+        offset = 0
+        for piece in pieces:
+            offset = (await write(session, claim, piece, offset=offset)).end_offset
+        await session.append([assistant("".join(pieces))], claim=claim)
+    assert {task.result() for task in reading} == {"".join(pieces)}
