@@ -29,7 +29,7 @@ class ModelRouterSettings(ProcessSettings):
     """For the listener, if `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=4, ge=1, le=1000)
     database_timeout_seconds: float = Field(default=0.5, ge=0.01, le=60)
-    """How long a model call may wait for the database to count it.
+    """The longest wait of a model call for the database to count it.
 
     After it, this replica counts by itself, from what it knew last. So a longer time keeps budgets
     more exactly if the database is slow, and delays more calls if it is away.

@@ -40,6 +40,11 @@ FILL = (
         writer_run_id, writer_epoch)
     select {_KEY}, 'key-' || n, 'x', n, n + 1, '', 0 from generate_series(2, %(rows)s - 1) n
     """,
+    f"""
+    insert into draft_parts (tenant_id, session_id, epoch, number, begin_offset, end_offset, run_id, after_seq,
+        model, text)
+    select {_KEY}, 0, 1, n - 2, n - 1, '', %(rows)s, 'm', 'x' from generate_series(2, %(rows)s) n
+    """,
     """
     insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
     select %(tenant_id)s, 'ses_' || n, '', '',
@@ -77,6 +82,11 @@ FILL_OTHER_TENANTS = (
 """Fills 300 other tenants with ten rows each."""
 
 FILL_SMALL_TABLES = (
+    """
+    insert into draft_parts (tenant_id, session_id, epoch, number, begin_offset, end_offset, run_id, after_seq,
+        model, text)
+    select 'other-' || t, 'ses_' || t, 1, 1, 0, 1, 'run', 1, 'm', 'x' from generate_series(1, 3000) t
+    """,
     """
     insert into imports (tenant_id, session_id, update_time)
     select 'other-' || t, 'ses_' || t, now() from generate_series(1, 3000) t

@@ -8,7 +8,7 @@ from spawnmesh_runtime.limiter import FairLimiter
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.drafts import Draft, DraftId
-from spawnmesh_transcript.domain.entries import EntryFilter, Head, PagePosition, StoredEntry
+from spawnmesh_transcript.domain.entries import EntryFilter, Head, PagePosition, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.entry_pages import MAX_SCANNED_ENTRIES, PAGE_MAX_BYTES
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
@@ -107,8 +107,8 @@ class LiveReads:
                     max_bytes=PAGE_MAX_BYTES,
                 )
             page = LivePage(entries, head, None)
-            if not page.is_last:
+            if not page.is_last or not head.writer_run_id:
                 return page
-            return replace(
-                page, draft=await draft_store.read_draft(connection, key, position.draft, position.offset)
-            )
+            claim = WriterClaim(head.writer_run_id, head.writer_epoch)
+            draft = await draft_store.read_draft(connection, key, claim, position.draft, position.offset)
+            return replace(page, draft=draft)

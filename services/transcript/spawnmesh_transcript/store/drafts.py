@@ -7,7 +7,7 @@ from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.drafts import MAX_DRAFT_BYTES, Draft, DraftId, DraftPiece, Piece
-from spawnmesh_transcript.domain.entries import Head
+from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.rows import head_of, key_parameters
 from spawnmesh_transcript.store.tenants import join_writers_statement
@@ -54,12 +54,16 @@ async def write_draft(database: Database, key: Key, piece: DraftPiece) -> Writte
     return Written(head_of(row), row["end_offset"], row["is_open"])
 
 
-async def read_draft(connection: Connection, key: Key, known: DraftId | None, offset: int) -> Draft | None:
-    """Return the valid draft, with its pieces from the offset on if it is the known one, and with
-    all of them otherwise; None if there is no draft.
+async def read_draft(
+    connection: Connection, key: Key, claim: WriterClaim, known: DraftId | None, offset: int
+) -> Draft | None:
+    """Return the valid draft of the current claim, with its pieces from the offset on if it is the
+    known one, and with all of them otherwise; None if there is no draft.
     """
     parameters = key_parameters(
         key,
+        writer_run_id=claim.run_id,
+        writer_epoch=claim.epoch,
         epoch=known.epoch if known is not None else 0,
         number=known.number if known is not None else 0,
         offset=offset,
@@ -69,7 +73,7 @@ async def read_draft(connection: Connection, key: Key, known: DraftId | None, of
         return None
     first = rows[0]
     return Draft(
-        DraftId(first["run_id"], first["epoch"], first["number"]),
+        DraftId(claim.run_id, claim.epoch, first["number"]),
         first["model"],
         tuple(Piece(row["begin_offset"], row["text"]) for row in rows if row["text"] is not None),
     )

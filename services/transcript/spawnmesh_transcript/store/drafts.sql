@@ -52,30 +52,33 @@ select incarnation, seq, chain_hash, writer_run_id, writer_epoch, is_open,
 from draft;
 
 -- name: read_draft
--- Returns the valid draft of a transcript and its pieces from an offset on, in order: all of them if
--- the draft is another one than the given. A draft without such pieces has one row, without a
--- piece. Takes no lock. Indexes: primary keys.
-select d.run_id, d.epoch, d.number, d.model, p.begin_offset, p.text
-from transcripts t
-cross join lateral (
-    select run_id, epoch, number, model, after_seq
+-- Returns the draft of a claim, if it is valid, and its pieces from an offset on, in order: all of
+-- them if the draft is another one than the given. A draft without such pieces has one row, without
+-- a piece. Takes no lock. Indexes: primary keys.
+with newest as materialized (
+    select number, run_id, model, after_seq
     from draft_parts
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = t.writer_epoch
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(writer_epoch)s
     order by number desc, begin_offset desc
     limit 1
-) as d
-left join draft_parts p
-    on p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.epoch = d.epoch
-        and p.number = d.number
-        and p.begin_offset >= case
-            when d.epoch = %(epoch)s and d.number = %(number)s then %(offset)s else 0
-        end
-where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
-    and t.writer_run_id = d.run_id
-    and not exists (select true from tenants where tenant_id = %(tenant_id)s and mask_secrets)
-    and not exists (
-        select true from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > d.after_seq
-            and role = 'ASSISTANT' and writer_epoch = d.epoch
-    )
-order by p.begin_offset;
+), valid as materialized (
+    select n.number, n.model,
+        case when %(epoch)s = %(writer_epoch)s and n.number = %(number)s then %(offset)s else 0 end as offset
+    from newest n
+    where n.run_id = %(writer_run_id)s
+        and not exists (select true from tenants where tenant_id = %(tenant_id)s and mask_secrets)
+        and not exists (
+            select true from entries
+            where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > (select after_seq from newest)
+                and role = 'ASSISTANT' and writer_epoch = %(writer_epoch)s
+        )
+)
+select v.number, v.model, p.begin_offset, p.text
+from valid v
+left join lateral (
+    select begin_offset, text
+    from draft_parts
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(writer_epoch)s
+        and number = v.number and begin_offset >= v.offset
+    order by begin_offset
+) as p on true;

@@ -12,6 +12,7 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 
+from tests.support.transcript.drafts import write_draft
 from tests.support.transcript.files import HEADER, file_of, message, send
 from tests.support.transcript.fixtures import Session, refused, user
 from tests.support.transcript.searching import search
@@ -20,6 +21,7 @@ _TABLES = (
     "transcripts",
     "entries",
     "appends",
+    "draft_parts",
     "tenants",
     "search_progress",
     "search_pieces",
@@ -110,6 +112,7 @@ async def _execute(
 
 async def _in_every_table(session: Session) -> None:
     await session.append([user("a word")])
+    await write_draft(session, await session.acquire(1), "a draft")
     await session.prepare_tenant(1, mask_secrets=True)
     assert (await search(session, words="word")).hits
     await send(session.sibling(), file_of(HEADER, message(1)))

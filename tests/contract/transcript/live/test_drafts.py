@@ -7,39 +7,16 @@ from typing import Any
 
 import pytest
 from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
-from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.transcript.drafts import write_draft
 from tests.support.transcript.fixtures import Session, Superuser, assistant, mirror, note, refused, user
 
 SECONDS = 60.0
 MIB = 1024 * 1024
-
-
-async def write(
-    session: Session,
-    claim: pb.WriterClaim,
-    text: str,
-    *,
-    offset: int = 0,
-    number: int = 1,
-    after_seq: int = 1,
-) -> live_pb.WriteDraftResponse:
-    request = live_pb.WriteDraftRequest(
-        session_id=session.session_id,
-        claim=claim,
-        number=number,
-        after_seq=after_seq,
-        model="p/m",
-        offset=offset,
-        text=text,
-    )
-    peer = session.service.peer
-    with use_token(session.run_token(claim)):
-        return await peer.unary(LiveServiceStub(peer.channel).WriteDraft, request, timeout_seconds=SECONDS)
 
 
 class Watching:
@@ -97,14 +74,14 @@ async def test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text(sess
     await session.append([user("hello")])
     async with watching(session) as watch:
         assert await watch.many(2) == [("entry", 1, False), ("entry", 2, False)]
-        assert (await write(session, claim, "Good ", after_seq=2)).end_offset == 5
+        assert (await write_draft(session, claim, "Good ", after_seq=2)).end_offset == 5
         assert await watch.next() == ("delta", "Good ", True)
-        assert (await write(session, claim, "mörning", offset=5, after_seq=2)).end_offset == 13
+        assert (await write_draft(session, claim, "mörning", offset=5, after_seq=2)).end_offset == 13
         assert await watch.next() == ("delta", "mörning", False)
         await session.append([assistant("Good mörning, Ada", "call")], claim=claim)
         assert await watch.many(2) == [("delta", ", Ada", False), ("entry", 3, True)]
         # The same draft does not come again.
-        assert not (await write(session, claim, ", Bob", offset=13, after_seq=2)).accepts_more
+        assert not (await write_draft(session, claim, ", Bob", offset=13, after_seq=2)).accepts_more
         await session.append([note("later")])
         assert await watch.next() == ("entry", 4, False)
 
@@ -113,13 +90,13 @@ async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retrac
     claim = await session.acquire(1)
     async with watching(session) as watch:
         assert await watch.next() == ("entry", 1, False)
-        await write(session, claim, "One")
+        await write_draft(session, claim, "One")
         assert await watch.next() == ("delta", "One", True)
         # The model broke off; another one begins.
-        await write(session, claim, "Two", number=2)
+        await write_draft(session, claim, "Two", number=2)
         assert await watch.many(2) == [("draft_retracted",), ("delta", "Two", True)]
         # What was said first comes late.
-        assert (await write(session, claim, " and a half", offset=3)).end_offset == 0
+        assert (await write_draft(session, claim, " and a half", offset=3)).end_offset == 0
         await session.append([assistant("Three")], claim=claim)
         assert await watch.many(2) == [("draft_retracted",), ("entry", 2, False)]
 
@@ -127,7 +104,7 @@ async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retrac
 @pytest.mark.parametrize("how", ["released", "taken over"])
 async def test_WatchTranscript__the_end_of_the_claim_retracts_its_draft(session: Session, how: str) -> None:
     claim = await session.acquire(1)
-    await write(session, claim, "One")
+    await write_draft(session, claim, "One")
     async with watching(session) as watch:
         assert await watch.many(2) == [("entry", 1, False), ("delta", "One", True)]
         if how == "released":
@@ -138,20 +115,20 @@ async def test_WatchTranscript__the_end_of_the_claim_retracts_its_draft(session:
         # The entry and the retraction are news of one moment, or of two.
         assert sorted(await watch.many(2)) == [("draft_retracted",), ("entry", 2, False)]
         with refused(Reason.WRITER_CLAIM_LOST):
-            await write(session, claim, "One", number=2)
+            await write_draft(session, claim, "One", number=2)
     async with watching(session) as late:
         assert await late.many(2) == [("entry", 1, False), ("entry", 2, False)]
 
 
 async def test_WatchTranscript__a_cursor_goes_on_within_a_draft(session: Session) -> None:
     claim = await session.acquire(1)
-    await write(session, claim, "abc")
+    await write_draft(session, claim, "abc")
     async with watching(session) as watch:
         assert await watch.many(2) == [("entry", 1, False), ("delta", "abc", True)]
         cursor = watch.cursor
     # Nothing new: only the text that comes is sent.
     async with watching(session, cursor) as watch:
-        await write(session, claim, "def", offset=3)
+        await write_draft(session, claim, "def", offset=3)
         assert await watch.next() == ("delta", "def", False)
     # It grew while the watcher was away.
     async with watching(session, cursor) as watch:
@@ -162,7 +139,7 @@ async def test_WatchTranscript__a_cursor_goes_on_within_a_draft(session: Session
         assert await watch.many(2) == [("delta", "defghi", False), ("entry", 2, True)]
         behind = watch.cursor
     # The next answer has begun.
-    await write(session, claim, "xyz", number=2, after_seq=2)
+    await write_draft(session, claim, "xyz", number=2, after_seq=2)
     async with watching(session, cursor) as watch:
         assert await watch.many(3) == [
             ("delta", "defghi", False),
@@ -175,11 +152,11 @@ async def test_WatchTranscript__a_cursor_goes_on_within_a_draft(session: Session
 
 async def test_WatchTranscript__a_cursor_within_a_draft_that_is_gone_is_told_so(session: Session) -> None:
     claim = await session.acquire(1)
-    await write(session, claim, "abc")
+    await write_draft(session, claim, "abc")
     async with watching(session) as watch:
         await watch.many(2)
         cursor = watch.cursor
-    await write(session, claim, "ABC", number=2)
+    await write_draft(session, claim, "ABC", number=2)
     async with watching(session, cursor) as watch:
         assert await watch.many(2) == [("draft_retracted",), ("delta", "ABC", True)]
     await session.append([assistant("ABC")], claim=claim)
@@ -192,14 +169,14 @@ async def test_WatchTranscript__a_draft_that_another_text_replaced_is_retracted(
 ) -> None:
     """A server that lost the last writes of a draft gets them again, perhaps with another text."""
     claim = await session.acquire(1)
-    await write(session, claim, "abc")
+    await write_draft(session, claim, "abc")
     async with watching(session) as watch:
         await watch.many(2)
         cursor = watch.cursor
     await superuser.execute("delete from draft_parts where session_id = %s", (session.session_id,))
     async with watching(session, cursor) as watch:
         assert await watch.next() == ("draft_retracted",)
-        await write(session, claim, "abX")
+        await write_draft(session, claim, "abX")
         assert await watch.next() == ("delta", "abX", True)
 
 
@@ -207,11 +184,11 @@ async def test_WatchTranscript__entries_of_others_leave_the_draft_open(session: 
     claim = await session.acquire(1)
     async with watching(session) as watch:
         await watch.next()
-        await write(session, claim, "abc")
+        await write_draft(session, claim, "abc")
         assert await watch.next() == ("delta", "abc", True)
         await session.append([mirror("m")], token=session.mirror_token())
         assert await watch.next() == ("entry", 2, False)
-        await write(session, claim, "def", offset=3)
+        await write_draft(session, claim, "def", offset=3)
         assert await watch.next() == ("delta", "def", False)
         await session.append([assistant("abcdef")], claim=claim)
         assert await watch.next() == ("entry", 3, True)
@@ -219,7 +196,7 @@ async def test_WatchTranscript__entries_of_others_leave_the_draft_open(session: 
 
 async def test_WatchTranscript__a_deleted_transcript_ends_it(session: Session) -> None:
     claim = await session.acquire(1)
-    await write(session, claim, "abc")
+    await write_draft(session, claim, "abc")
     async with watching(session) as watch:
         await watch.many(2)
         cursor = watch.cursor
@@ -249,15 +226,15 @@ async def test_WatchTranscript__a_cursor_that_is_none_of_the_session_is_refused(
 
 async def test_WriteDraft__a_repeat_adds_nothing_and_a_gap_is_told(session: Session) -> None:
     claim = await session.acquire(1)
-    assert (await write(session, claim, "late", offset=7)).end_offset == 0
+    assert (await write_draft(session, claim, "late", offset=7)).end_offset == 0
     for _ in range(2):
-        assert await write(session, claim, "abc") == live_pb.WriteDraftResponse(
+        assert await write_draft(session, claim, "abc") == live_pb.WriteDraftResponse(
             end_offset=3, accepts_more=True
         )
-    assert (await write(session, claim, "longer than before")).end_offset == 3
-    both = await asyncio.gather(*(write(session, claim, text, offset=3) for text in ("de", "def", "d")))
+    assert (await write_draft(session, claim, "longer than before")).end_offset == 3
+    both = await asyncio.gather(*(write_draft(session, claim, text, offset=3) for text in ("de", "def", "d")))
     ends = {response.end_offset for response in both}
-    settled = (await write(session, claim, "abc")).end_offset
+    settled = (await write_draft(session, claim, "abc")).end_offset
     assert settled in (4, 5, 6)
     assert ends <= {3, settled}
 
@@ -266,9 +243,9 @@ async def test_WriteDraft__keeps_a_mebibyte_and_the_rest_comes_with_the_entry(se
     claim = await session.acquire(1)
     piece = "x" * (64 * 1024)
     for number in range(16):
-        written = await write(session, claim, piece, offset=number * len(piece))
+        written = await write_draft(session, claim, piece, offset=number * len(piece))
         assert written == live_pb.WriteDraftResponse(end_offset=(number + 1) * len(piece), accepts_more=True)
-    assert await write(session, claim, "y", offset=MIB) == live_pb.WriteDraftResponse(
+    assert await write_draft(session, claim, "y", offset=MIB) == live_pb.WriteDraftResponse(
         end_offset=MIB, accepts_more=False
     )
     async with watching(session) as watch:
@@ -281,11 +258,11 @@ async def test_WriteDraft__keeps_a_mebibyte_and_the_rest_comes_with_the_entry(se
 
 async def test_WriteDraft__a_tenant_that_masks_secrets_has_no_drafts(session: Session) -> None:
     claim = await session.acquire(1)
-    await write(session, claim, "The key is ")
+    await write_draft(session, claim, "The key is ")
     async with watching(session) as watch:
         assert await watch.many(2) == [("entry", 1, False), ("delta", "The key is ", True)]
         await session.prepare_tenant(2, mask_secrets=True)
-        assert not (await write(session, claim, "secret", offset=11)).accepts_more
+        assert not (await write_draft(session, claim, "secret", offset=11)).accepts_more
         await session.append([user("hello")])
         assert sorted(await watch.many(2)) == [("draft_retracted",), ("entry", 2, False)]
     async with watching(session) as watch:
@@ -311,6 +288,6 @@ async def test_WatchTranscript__many_watchers_of_a_draft_get_the_same(session: S
         reading = [group.create_task(read()) for _ in range(20)]
         offset = 0
         for piece in pieces:
-            offset = (await write(session, claim, piece, offset=offset)).end_offset
+            offset = (await write_draft(session, claim, piece, offset=offset)).end_offset
         await session.append([assistant("".join(pieces))], claim=claim)
     assert {task.result() for task in reading} == {"".join(pieces)}

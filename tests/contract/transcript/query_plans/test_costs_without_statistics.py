@@ -18,7 +18,8 @@ from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.tenant_tables import delete_rows
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.appends import Append, refuse_append
-from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
+from spawnmesh_transcript.domain.drafts import DraftId
+from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
@@ -27,6 +28,7 @@ from spawnmesh_transcript.operations.session_files.chunk_import import import_ch
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
 from spawnmesh_transcript.operations.session_files.line_storage import Importer
 from spawnmesh_transcript.store import appends as append_store
+from spawnmesh_transcript.store import drafts as draft_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import summaries as summary_store
@@ -42,7 +44,16 @@ from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
 
 ROWS = 2_400
-TABLES = ("transcripts", "entries", "stubs", "payloads", "summaries", "activities", "appends")
+TABLES = (
+    "transcripts",
+    "entries",
+    "stubs",
+    "payloads",
+    "summaries",
+    "activities",
+    "appends",
+    "draft_parts",
+)
 
 STATEMENTS = all_statements()
 
@@ -89,7 +100,7 @@ async def others(
     for statement in FILL_OTHER_TENANTS if request.param == "many others" else ():
         await superuser.execute(statement)
     yield
-    for table in ("entries", "payloads", "activities", "imports", "summaries"):
+    for table in ("entries", "payloads", "activities", "imports", "summaries", "draft_parts"):
         await superuser.execute(f"delete from {table} where tenant_id like 'other-%'")
     await _remove(short)
 
@@ -246,6 +257,13 @@ async def kept(connection: Connection, key: Key) -> None:
     assert found.first_entry_id == f"ent_{ROWS}"
 
 
+async def drafted(connection: Connection, key: Key) -> None:
+    known, claim = DraftId("", 0, 1), WriterClaim("", 0)
+    draft = await draft_store.read_draft(connection, key, claim, known, ROWS - 3)
+    assert draft is not None
+    assert [piece.offset for piece in draft.pieces] == [ROWS - 3, ROWS - 2]
+
+
 WORKS: dict[str, tuple[Work, int]] = {
     "known ids": (
         lambda connection, key: import_store.find_entry_seqs(
@@ -314,6 +332,22 @@ WORKS: dict[str, tuple[Work, int]] = {
         statement_work("read_published_summary", seq=ROWS - 20, entry_id=f"ent_{ROWS - 20}"),
         10,
     ),
+    "the new pieces of a draft": (drafted, 12),
+    "a piece of a draft": (
+        statement_work(
+            "write_draft",
+            run_id="",
+            epoch=0,
+            number=1,
+            after_seq=ROWS,
+            offset=ROWS - 1,
+            text=b"y",
+            model="m",
+            max_bytes=10 * ROWS,
+        ),
+        12,
+    ),
+    "a claim": (statement_work("move_claim", run_id="run", epoch=1, new_run_id="run"), 3 * ROWS),
     "counts": (statement_work("scan_counts", after_seq=ROWS - 200, row_count=64), 150),
     "stored payloads": (stored, 400),
     "payloads dropped and restored": (dropped_and_restored, 800),
@@ -357,10 +391,7 @@ WORKS: dict[str, tuple[Work, int]] = {
             "forget_activities",
         )
     },
-    **{
-        f"purge of {table}": (purge_work(table), 3 * ROWS)
-        for table in ("entries", "appends", "stubs", "summaries", "payloads", "transcripts", "activities")
-    },
+    **{f"purge of {table}": (purge_work(table), 3 * ROWS) for table in TABLES},
 }
 
 
