@@ -138,6 +138,7 @@ async def test_call_that_waits_starts_no_trace_and_continues_that_of_the_mesh(
         "WatchRevokedTokens",
         "WatchRunChanges",
         "WatchSession",
+        "WatchTranscript",
     }
     for method in waiting.values():
         await refused(channel, method, b"\xff", headers=(bearer(allowed_token(attacked.keys, method)),))

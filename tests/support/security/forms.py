@@ -26,6 +26,7 @@ _KINDS = (
     (r"(set|upload|blob|file|tenant|token|approval)_id", None),
     (r"(incarnation|chain_hash|line_chain|sha256|plugin|keys|event_key)", None),
     (r"request_id", "request"),
+    (r"cursor", "cursor"),
     (r"tool_call_id", "tool_call"),
 )
 """Names of fields that are ids, and the kind of the id; None if the kind is the name itself."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -24,6 +24,8 @@ from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
+from spawnmesh.transcript.v1.live_service_pb2 import WatchTranscriptRequest, WriteDraftRequest
+from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_client.attachment_uploads import upload_file
@@ -181,6 +183,18 @@ async def _work_on_the_run(tenant: Filled) -> None:
         # The first long text starts a worker, which takes seconds on a busy machine.
         appended = await transcript.unary(stub.AppendEntries, append, timeout_seconds=60)
         ids["entry"] = appended.entries[-1].entry_id
+        draft = WriteDraftRequest(
+            session_id=ids["session"],
+            claim=claim,
+            number=1,
+            after_seq=appended.head.seq,
+            text=f"{marker} live",
+        )
+        live = LiveServiceStub(transcript.channel)
+        await transcript.unary(live.WriteDraft, draft, timeout_seconds=60)
+        watch = WatchTranscriptRequest(session_id=ids["session"])
+        async with aclosing(transcript.stream(live.WatchTranscript, watch, timeout_seconds=60)) as responses:
+            ids["cursor"] = (await anext(responses)).cursor
         ids |= {"incarnation": appended.head.incarnation, "chain_hash": appended.head.chain_hash}
         ids["line_chain"] = appended.head.chain_hash
         child = sessions.SpawnSessionRequest(

@@ -1,5 +1,8 @@
 """Statements that fill the tables of the transcript service with a long transcript."""
 
+ROWS = 2_400
+"""The seq of the head of a long transcript."""
+
 _KEY = "%(tenant_id)s, %(session_id)s"
 FILL = (
     f"""

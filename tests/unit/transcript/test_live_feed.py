@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.drafts import Draft, DraftId, Piece
+from spawnmesh_transcript.domain.drafts import DraftId, LiveDraft, Piece
 from spawnmesh_transcript.domain.live_feed import (
     Appended,
     Delta,
@@ -58,7 +58,7 @@ class Stored:
     def _append(self, run_id: str, answer: bytes | None) -> None:
         self.entries.append(FedEntry(len(self.entries) + 1, run_id, self.epoch, answer))
 
-    def draft_for(self, feed: LiveFeed) -> Draft | None:
+    def draft_for(self, feed: LiveFeed) -> LiveDraft | None:
         """Return the draft as the store reads it for a feed."""
         if self.draft is None or not self.pieces:
             return None
@@ -68,7 +68,7 @@ class Stored:
             if offset >= begin:
                 placed.append(Piece(offset, text))
             offset += len(text)
-        return Draft(self.draft, "p/m", tuple(placed))
+        return LiveDraft(self.draft, "p/m", tuple(placed))
 
 
 class Watcher:
@@ -160,7 +160,7 @@ def test_a_forged_digest_retracts_the_draft() -> None:
     draft = DraftId("run_1", 1, 1)
     forged = FeedPosition(1, draft, 3, b"\0" * 32)
     feed = LiveFeed(forged)
-    events = [event for event, _ in feed.take_draft(Draft(draft, "p/m", (Piece(0, b"abcdef"),)))]
+    events = [event for event, _ in feed.take_draft(LiveDraft(draft, "p/m", (Piece(0, b"abcdef"),)))]
     assert events == [Retracted(draft), Delta(draft, "p/m", "abcdef", begins_draft=True)]
     feed = LiveFeed(forged)
     events = [event for event, _ in feed.take_entry(FedEntry(2, "run_1", 1, b"abcdef"))]

@@ -74,7 +74,7 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _SpokenAnswer:
     spoken: Spoken
     after_seq: int
 
@@ -84,7 +84,7 @@ class _Draft:
     """The draft of one attempt: its number, and how much of it is written."""
 
     number: int
-    answer: _Answer | None = None
+    answer: _SpokenAnswer | None = None
     attempt_count: int = 0
     offset: int = 0
     is_open: bool = False
@@ -94,7 +94,7 @@ class Drafts:
     """The answers of a run, one after the other, while models give them."""
 
     def __init__(self) -> None:
-        self._answer: _Answer | None = None
+        self._answer: _SpokenAnswer | None = None
         self._spoke, self._closed = asyncio.Event(), asyncio.Event()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Drafts:
     def writing(self, after_seq: int) -> Iterator[Spoken]:
         """Take an answer during the block. `after_seq` is that of the fence before the prompt."""
         spoken = Spoken(self._spoke.set)
-        self._answer = _Answer(spoken, after_seq)
+        self._answer = _SpokenAnswer(spoken, after_seq)
         try:
             yield spoken
         finally:
@@ -138,7 +138,7 @@ class Drafts:
         session_id: str,
         claim: transcript_pb.WriterClaim,
         draft: _Draft,
-        answer: _Answer,
+        answer: _SpokenAnswer,
     ) -> float:
         """Write the next piece, and return the pause before the one after it."""
         text = answer.spoken.piece(draft.offset)

@@ -35,7 +35,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class LiveDraft:
     """A draft with some of its pieces, in order and without gaps between them."""
 
     draft: DraftId

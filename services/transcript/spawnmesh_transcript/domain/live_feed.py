@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from spawnmesh_transcript.domain.drafts import Draft, DraftId
+from spawnmesh_transcript.domain.drafts import DraftId, LiveDraft
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Retracted:
-    """What was sent of the draft does not count."""
+    """The text that was sent of the draft does not count."""
 
     draft: DraftId
 
@@ -92,7 +92,7 @@ class LiveFeed:
         self._move(entry.seq, kept)
         yield Appended(entry.seq, completes), self.position
 
-    def take_draft(self, draft: Draft | None) -> Iterator[tuple[FeedEvent, FeedPosition]]:
+    def take_draft(self, draft: LiveDraft | None) -> Iterator[tuple[FeedEvent, FeedPosition]]:
         """Yield the events of the draft as it is now; None if there is none."""
         open_draft = self.position.draft
         if open_draft is not None and (draft is None or draft.draft != open_draft):
@@ -104,11 +104,11 @@ class LiveFeed:
         yield from self._take_pieces(draft)
 
     @staticmethod
-    def _begins(draft: Draft) -> bool:
+    def _begins(draft: LiveDraft) -> bool:
         """Return whether the draft is here from its beginning."""
         return bool(draft.pieces) and draft.pieces[0].offset == 0
 
-    def _verify(self, draft: Draft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
+    def _verify(self, draft: LiveDraft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
         """Compare the draft with what was sent of it before the watcher came back."""
         text, end = b"".join(piece.text for piece in draft.pieces), self.position.end_offset
         self._digest = None
@@ -119,7 +119,7 @@ class LiveFeed:
         else:
             yield self._retract(draft.draft)
 
-    def _take_pieces(self, draft: Draft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
+    def _take_pieces(self, draft: LiveDraft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
         if self.position.draft is not None and self._digest is None:
             return
         if not self._begins(draft) and draft.pieces and draft.pieces[0].offset != self.position.end_offset:

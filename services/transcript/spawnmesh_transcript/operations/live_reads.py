@@ -7,7 +7,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.limiter import FairLimiter
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.drafts import Draft, DraftId
+from spawnmesh_transcript.domain.drafts import DraftId, LiveDraft
 from spawnmesh_transcript.domain.entries import EntryFilter, Head, PagePosition, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.entry_pages import MAX_SCANNED_ENTRIES, PAGE_MAX_BYTES
@@ -36,11 +36,11 @@ class LivePage:
 
     entries: list[StoredEntry]
     head: Head
-    draft: Draft | None
+    draft: LiveDraft | None
 
     @property
     def is_last(self) -> bool:
-        """Whether the entries reach the head."""
+        """True if the entries reach the head."""
         return not self.entries or self.entries[-1].seq >= self.head.seq
 
 

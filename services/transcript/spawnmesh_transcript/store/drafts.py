@@ -6,7 +6,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.drafts import MAX_DRAFT_BYTES, Draft, DraftId, DraftPiece, Piece
+from spawnmesh_transcript.domain.drafts import MAX_DRAFT_BYTES, DraftId, DraftPiece, LiveDraft, Piece
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.rows import head_of, key_parameters
@@ -56,7 +56,7 @@ async def write_draft(database: Database, key: Key, piece: DraftPiece) -> Writte
 
 async def read_draft(
     connection: Connection, key: Key, claim: WriterClaim, known: DraftId | None, offset: int
-) -> Draft | None:
+) -> LiveDraft | None:
     """Return the valid draft of the current claim, with its pieces from the offset on if it is the
     known one, and with all of them otherwise; None if there is no draft.
     """
@@ -72,7 +72,7 @@ async def read_draft(
     if not rows:
         return None
     first = rows[0]
-    return Draft(
+    return LiveDraft(
         DraftId(claim.run_id, claim.epoch, first["number"]),
         first["model"],
         tuple(Piece(row["begin_offset"], row["text"]) for row in rows if row["text"] is not None),

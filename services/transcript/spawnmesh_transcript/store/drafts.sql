@@ -3,8 +3,8 @@
 -- does not mask secrets, the claim has appended no answer behind after_seq, no newer draft of it
 -- has begun, and the piece follows the newest one. The first piece of a draft deletes the pieces of
 -- earlier ones. Returns the head, and the draft after that; no row if there is no transcript that
--- can be written. Shares the lock of the transcript's row until commit, so that no claim ends and no
--- deletion begins meanwhile. Indexes: primary keys.
+-- can be written. Shares the lock of the transcript's row until commit, so that no claim ends and
+-- no deletion begins meanwhile. Indexes: primary keys.
 with head as materialized (
     select incarnation, seq, chain_hash, writer_run_id, writer_epoch
     from transcripts
@@ -69,7 +69,9 @@ with newest as materialized (
         and not exists (select true from tenants where tenant_id = %(tenant_id)s and mask_secrets)
         and not exists (
             select true from entries
-            where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > (select after_seq from newest)
+            where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+                -- A join would not look for the seq in the index, and read all entries.
+                and seq > (select after_seq from newest)
                 and role = 'ASSISTANT' and writer_epoch = %(writer_epoch)s
         )
 )

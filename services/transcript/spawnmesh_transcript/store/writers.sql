@@ -3,8 +3,8 @@
 -- the new run is empty: the epoch stays, so that no ended claim returns. A claim that was never
 -- acquired ends as well: the run may end before it writes, and its token outlives it. Returns the
 -- head after that. `is_moved` is false, and the head is as it was when the statement began, if a
--- higher claim is current. Returns no row if there is no transcript that can be written. Deletes the
--- draft of the claim that it ends. Locks the transcript's row. Indexes: primary keys.
+-- higher claim is current. Returns no row if there is no transcript that can be written. Deletes
+-- the draft of the claim that it ends. Locks the transcript's row. Indexes: primary keys.
 with moved as (
     update transcripts
     set writer_run_id = %(new_run_id)s, writer_epoch = %(epoch)s

@@ -3,7 +3,6 @@ planner statistics."""
 
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,14 @@ from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.tenant_tables import delete_rows
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.appends import Append, refuse_append
 from spawnmesh_transcript.domain.drafts import DraftId
-from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
+from spawnmesh_transcript.domain.entries import WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
 from spawnmesh_transcript.operations.session_files.chunk_import import import_chunks
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
 from spawnmesh_transcript.operations.session_files.line_storage import Importer
-from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import drafts as draft_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import payloads as payload_store
@@ -36,14 +32,14 @@ from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store.tenants import TENANT_TABLES
 
 from tests.support.cpu_workers import cpu_workers
+from tests.support.transcript.append_works import appended, chained, plainly
 from tests.support.transcript.files import HEADER, file_of, message
 from tests.support.transcript.fixtures import Service, Session, assistant
-from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS, FILL_SMALL_TABLES
+from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS, FILL_SMALL_TABLES, ROWS
 from tests.support.transcript.rows_read import Counted, Work, rows_read
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
 
-ROWS = 2_400
 TABLES = (
     "transcripts",
     "entries",
@@ -155,61 +151,6 @@ def purge_work(table: str) -> Work:
     async def work(connection: Connection, key: Key) -> None:
         keys = await TENANT_TABLES.read_keys(connection)
         await delete_rows(connection, key.tenant_id, table, keys, 200)
-
-    return work
-
-
-def append_of(key: Key, target_entry_id: str, request_id: str) -> Append:
-    label = NewEntry(
-        kind=EntryKind.LABEL,
-        body=b"x",
-        entry_id=new_id(IdKind.ENTRY),
-        label=Label.SUPERSEDED,
-        target_entry_id=target_entry_id,
-    )
-    return Append(key, [label], request_id, b"x", Writer(service="session"), 0)
-
-
-def appended(outcome: str, target_entry_id: str, request_id: str = "new") -> Work:
-    async def work(connection: Connection, key: Key) -> None:
-        append = append_of(key, target_entry_id, request_id)
-        statements, _ = append_store.waiting_statements(append)
-        for statement in statements:
-            made = await connection.execute(*statement, binary=True)
-        row = await made.fetchone()
-        if row and row["is_made"]:
-            assert outcome == "APPENDED"
-            return
-        row = await (await connection.execute(*append_store.state_statement(append), binary=True)).fetchone()
-        refused = refuse_append(append, append_store.state_of(row or {}))
-        assert refused
-        assert refused.outcome == outcome
-
-    return work
-
-
-async def chained(connection: Connection, key: Key) -> None:
-    """Append by 16 keys in one call."""
-    entries = [NewEntry(kind=EntryKind.CUSTOM, body=b"x")]
-    appends = [replace(append_of(key, "", f"new-{n}"), entries=entries) for n in range(16)]
-    statement, _ = append_store.batch_statement(key.tenant_id, {key: appends})
-    row = await (await connection.execute(*statement, binary=True)).fetchone()
-    assert row
-    assert len(row["chain_hashes"]) == 16
-
-
-def plainly(number: int) -> Work:
-    """Return appends that refer to nothing, to the long transcript and to the short ones beside
-    it."""
-
-    async def work(connection: Connection, key: Key) -> None:
-        entries = [NewEntry(kind=EntryKind.CUSTOM, body=b"x")]
-        keys = [key, *(Key(key.tenant_id, f"ses_{n}") for n in range(ROWS - number + 2, ROWS + 1))]
-        appends = [replace(append_of(one, "", "new"), entries=entries) for one in keys]
-        by_key = {append.key: [append] for append in appends}
-        statement, _ = append_store.batch_statement(key.tenant_id, by_key)
-        rows = await (await connection.execute(*statement)).fetchall()
-        assert sorted(row["session_id"] for row in rows) == sorted(one.session_id for one in keys)
 
     return work
 
