@@ -200,7 +200,7 @@ async def test_call_that_takes_too_long_ends_unless_it_is_a_stream_of_new_events
         bounded = {name: call for name, call in calls.items() if name not in WATCHES}
         got = dict(zip(bounded, await asyncio.gather(*bounded.values()), strict=True))
         assert {name: how for name, how in got.items() if how != TOO_LATE} == {}
-        assert len(WATCHES) == 6
+        assert len(WATCHES) == 7
         assert not any(calls[name].done() for name in WATCHES)
         assert admission.waiting == len(WATCHES)
         for name in WATCHES:
