@@ -42,7 +42,8 @@ class CallPolicy:
     `role` is the role that a CLIENT needs; it is ADMIN if only operators of the mesh may call.
     `checks_run` and `without_tenant` are documented in the contract. An RPC without `rpc_class` has
     no limits for the mesh itself; at one that is a `limited_step` of a run, harnesses have places.
-    Calls of an RPC that `waits` stay open until there is something new.
+    Calls of an RPC that `waits` stay open until there is something new. Of one that `is_frequent`,
+    the log has those that are refused only.
     """
 
     callers: frozenset[CallerKind]
@@ -55,6 +56,7 @@ class CallPolicy:
     audit: AuditRule = AuditRule()
     limited_step: bool = False
     waits: bool = False
+    is_frequent: bool = False
 
 
 def policy_of(method: MethodDescriptor) -> CallPolicy:
@@ -84,6 +86,7 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
         _audit_rule_of(method, declared.audit),
         is_step and not declared.without_place,
         waits(method),
+        declared.is_frequent,
     )
 
 

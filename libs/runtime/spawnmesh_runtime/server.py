@@ -148,7 +148,7 @@ class MeshServer(grpc.aio.Server):
         step = bounded_calls(step, max_seconds)
         step = typed_errors(step, process.service, self._translate)
         step = audited_calls(step, method, self._record)
-        step = logged_calls(step, path, process.service, self._durations)
+        step = logged_calls(step, method, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
         rpc_class = method.policy.rpc_class or RpcClass.WRITE
         step = rated_calls(step, rpc_class, process.call_limits, method.policy, process.revoked)

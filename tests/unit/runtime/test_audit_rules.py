@@ -35,6 +35,7 @@ LEFT_OUT = {
     "hook.v1.RunHookService/DispatchBeforeToolCall": STEP,
     "session.v1.RunService/AcknowledgeInbox": "confirms the receipt of messages that SendMessage recorded",
     "session.v1.RunService/HeartbeatRun": "renews a lease",
+    "transcript.v1.LiveService/WriteDraft": "a draft is no part of the transcript",
     "transcript.v1.SearchService/SearchEntries": "reads; it only adds to the index of words",
     "transcript.v1.TranscriptService/AcquireWriter": "takes or returns a lease",
     "transcript.v1.TranscriptService/ReleaseWriter": "takes or returns a lease",

@@ -165,5 +165,13 @@ def test_a_forged_digest_retracts_the_draft() -> None:
     feed = LiveFeed(forged)
     events = [event for event, _ in feed.take_entry(FedEntry(2, "run_1", 1, b"abcdef"))]
     assert events == [Retracted(draft), Appended(2, completes_draft=False)]
+    # The digest is right, and the offset is within a character.
+    halved = replace(forged, end_offset=1, digest=hashlib.sha256("é".encode()[:1]).digest())
+    feed = LiveFeed(halved)
+    events = [event for event, _ in feed.take_draft(LiveDraft(draft, "p/m", (Piece(0, "é".encode()),)))]
+    assert events == [Retracted(draft), Delta(draft, "p/m", "é", begins_draft=True)]
+    feed = LiveFeed(halved)
+    events = [event for event, _ in feed.take_entry(FedEntry(2, "run_1", 1, "é".encode()))]
+    assert events == [Retracted(draft), Appended(2, completes_draft=False)]
     feed = LiveFeed(replace(forged, end_offset=99))
     assert next(feed.take_entry(FedEntry(2, "run_1", 1, b"abc")))[0] == Retracted(draft)

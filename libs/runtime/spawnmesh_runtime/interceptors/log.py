@@ -13,7 +13,7 @@ from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runtime.call import Call, Step
+from spawnmesh_runtime.call import Call, ServedMethod, Step
 from spawnmesh_runtime.defer import defer
 from spawnmesh_runtime.interceptors.observe import DeniedCalls
 
@@ -30,12 +30,14 @@ def call_durations(meter: Meter) -> Histogram:
     )
 
 
-def logged_calls(inner: Step, path: str, service: str, durations: Histogram) -> Step:
-    """Log each call of `<service>/<method>` after its answer is sent: an internal error with its
-    traceback, others as info. A call that is refused as RATE_LIMITED, or that is not observed, is
-    measured only.
+def logged_calls(inner: Step, method: ServedMethod, service: str, durations: Histogram) -> Step:
+    """Log each call of the method after its answer is sent: an internal error with its traceback,
+    others as info. A call that is refused as RATE_LIMITED, that is not observed, or that is one of
+    many of an RPC with frequent calls and was not refused, is measured only.
     """
-    report = _reporter(path, service, durations)
+    report = _reporter(
+        f"{method.service}/{method.name}", service, durations, is_frequent=method.policy.is_frequent
+    )
 
     async def step(call: Call) -> object:
         try:
@@ -75,7 +77,9 @@ def _audited(audited: AuditEvent) -> dict[str, object]:
     }
 
 
-def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, float], None]:
+def _reporter(
+    path: str, service: str, durations: Histogram, *, is_frequent: bool = False
+) -> Callable[[Call, float], None]:
     log = structlog.get_logger().bind()  # Bound once for each method, not for each call.
 
     def report(call: Call, seconds: float) -> None:
@@ -96,6 +100,8 @@ def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, 
         is_limited = call.refusal is not None and call.refusal.reason is Reason.RATE_LIMITED
         if call.defect is None and (is_limited or not call.is_observed):
             return  # One event says it for many calls: a flood must not become one of events.
+        if is_frequent and call.status == "OK":
+            return
         if call.caller is not None:
             event["caller"] = call.caller.kind.value
         if call.audit_event is not None:

@@ -9,6 +9,9 @@ from typing import Any
 
 from spawnmesh_transcript.domain.drafts import DraftId, LiveDraft
 
+# The bytes behind the first one of a character in UTF-8. A caller may have made the position.
+_WITHIN_CHARACTER = [bytes([byte]) for byte in range(0x80, 0xC0)]
+
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
@@ -83,7 +86,7 @@ class LiveFeed:
         """Yield the events of the next entry."""
         open_draft, completes = self.position.draft, False
         if open_draft is not None and entry.answer is not None and _is_of(entry, open_draft):
-            completes = self._confirms(entry.answer)
+            completes = self._continues(entry.answer)
             if completes:
                 yield from self._grow(open_draft, "", entry.answer[self.position.end_offset :])
             else:
@@ -110,13 +113,11 @@ class LiveFeed:
 
     def _verify(self, draft: LiveDraft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
         """Compare the draft with what was sent of it before the watcher came back."""
-        text, end = b"".join(piece.text for piece in draft.pieces), self.position.end_offset
+        text = b"".join(piece.text for piece in draft.pieces)
         self._digest = None
-        if len(text) < end:
+        if len(text) < self.position.end_offset:
             return  # The server lost some of it. The run writes it again.
-        if hashlib.sha256(text[:end]).digest() == self.position.digest:
-            self._digest = hashlib.sha256(text[:end])
-        else:
+        if not self._continues(text):
             yield self._retract(draft.draft)
 
     def _take_pieces(self, draft: LiveDraft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
@@ -129,11 +130,16 @@ class LiveFeed:
             known = max(0, self.position.end_offset - piece.offset)
             yield from self._grow(draft.draft, draft.model, piece.text[known:])
 
-    def _confirms(self, answer: bytes) -> bool:
-        """Compare the answer with what was sent of the draft, which it may continue."""
+    def _continues(self, text: bytes) -> bool:
+        """Return whether the text begins with what was sent of the draft."""
         end = self.position.end_offset
-        self._digest = hashlib.sha256(answer[:end])
-        return len(answer) >= end and self._digest.digest() == self.position.digest
+        if len(text) < end or text[end : end + 1] in _WITHIN_CHARACTER:
+            return False
+        digest = hashlib.sha256(text[:end])
+        if digest.digest() != self.position.digest:
+            return False
+        self._digest = digest
+        return True
 
     def _grow(self, draft: DraftId, model: str, text: bytes) -> Iterator[tuple[FeedEvent, FeedPosition]]:
         if not text:

@@ -16,8 +16,8 @@ from spawnmesh_transcript.domain.transcripts import Key
 
 CHANNEL = "transcript_entries"
 
-_PAUSE_SECONDS = 0.05
-"""Pause between two notifications.
+_PAUSE_SECONDS = 0.01
+"""Pause between two notifications. A watcher sees new text so much later.
 
 A NOTIFY in each append's own transaction would serialize all commits of the database.
 """
@@ -28,6 +28,11 @@ log = structlog.get_logger()
 def transcript_topic(key: Key) -> str:
     """Return the topic that followers of the transcript subscribe to."""
     return f"{key.tenant_id}:{key.session_id}"
+
+
+def draft_topic(key: Key) -> str:
+    """Return the topic that watchers of the transcript's draft subscribe to."""
+    return f"{key.tenant_id}:{key.session_id}:draft"
 
 
 def activity_topic(tenant_id: str) -> str:
@@ -49,6 +54,11 @@ class ChangeNotifier:
     def transcript_changed(self, key: Key) -> None:
         """Wake followers: the transcript has new entries, or was deleted."""
         self._changed.add(transcript_topic(key))
+        self._wake.set()
+
+    def draft_changed(self, key: Key) -> None:
+        """Wake watchers of the draft: it has more text, or was retracted."""
+        self._changed.add(draft_topic(key))
         self._wake.set()
 
     def activities_recorded(self, tenant_id: str) -> None:

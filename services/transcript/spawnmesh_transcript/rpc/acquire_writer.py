@@ -21,7 +21,8 @@ async def acquire_writer(
     acquired = await writer_store.acquire_writer(deps.database, key, claim)
     if acquired is None:
         raise not_found("transcript", key.session_id)
-    head, is_held = acquired
-    if not is_held:
-        raise claim_lost(head)
-    return pb.AcquireWriterResponse(head=render_head(head))
+    if not acquired.is_moved:
+        raise claim_lost(acquired.head)
+    if acquired.has_retracted:
+        deps.notifier.draft_changed(key)
+    return pb.AcquireWriterResponse(head=render_head(acquired.head))

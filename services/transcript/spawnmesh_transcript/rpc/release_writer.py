@@ -17,7 +17,9 @@ async def release_writer(
     Raises NOT_FOUND.
     """
     key, claim = parse_key(request.session_id, caller), parse_claim(request.claim, caller)
-    head = await writer_store.release_writer(deps.database, key, claim)
-    if head is None:
+    released = await writer_store.release_writer(deps.database, key, claim)
+    if released is None:
         raise not_found("transcript", key.session_id)
-    return pb.ReleaseWriterResponse(head=render_head(head))
+    if released.has_retracted:
+        deps.notifier.draft_changed(key)
+    return pb.ReleaseWriterResponse(head=render_head(released.head))

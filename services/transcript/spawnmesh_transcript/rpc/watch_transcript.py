@@ -20,13 +20,13 @@ from spawnmesh_transcript.domain.live_feed import (
     LiveFeed,
     Retracted,
 )
-from spawnmesh_transcript.operations.change_notifier import CHANNEL, transcript_topic
+from spawnmesh_transcript.operations.change_notifier import CHANNEL, draft_topic, transcript_topic
 from spawnmesh_transcript.operations.live_reads import LivePage, LivePosition
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.live_cursor import parse_cursor, render_cursor
 from spawnmesh_transcript.rpc.messages import parse_key, render_entry
 
-_POLL_SECONDS = 5.0  # For changes whose notification was lost.
+_POLL_SECONDS = 10.0  # For changes whose notification was lost.
 
 
 async def watch_transcript(
@@ -40,7 +40,7 @@ async def watch_transcript(
     key = parse_key(request.session_id, caller)
     incarnation, position = parse_cursor(request.cursor, key.session_id)
     feed, is_first = LiveFeed(position), True
-    with deps.listener.subscription(CHANNEL, transcript_topic(key)) as changed:
+    with deps.listener.subscription(CHANNEL, transcript_topic(key), draft_topic(key)) as changed:
         while True:
             page = await deps.live_reads.read(
                 LivePosition(key, feed.position.seq, feed.position.draft, feed.wanted_offset)

@@ -31,6 +31,6 @@ async def write_draft(
     if written is None:
         raise not_found("transcript", key.session_id)
     require_current(claim, written.head)
-    deps.notifier.transcript_changed(key)
+    deps.notifier.draft_changed(key)
     is_full = request.offset + len(text) > MAX_DRAFT_BYTES
     return pb.WriteDraftResponse(end_offset=written.end_offset, accepts_more=written.is_open and not is_full)

@@ -1,5 +1,7 @@
 """The writer claim of a transcript. Each function is one round trip."""
 
+from dataclasses import dataclass
+
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.statements import load_statements
 
@@ -16,33 +18,40 @@ answer has the head of that one.
 """
 
 
-async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> tuple[Head, bool] | None:
-    """Make the claim the current one, unless it is too low.
+@dataclass(frozen=True, slots=True)
+class MovedClaim:
+    """The head after a claim was made or ended, or as it is if the claim was refused."""
 
-    Returns the head after that and whether the claim is held; None if there is no transcript.
+    head: Head
+    is_moved: bool
+    has_retracted: bool
+    """The claim that ended had a draft."""
+
+
+async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> MovedClaim | None:
+    """Make the claim the current one, unless it is too low. Returns None if there is no
+    transcript.
     """
     return await _move_claim(database, key, claim, new_run_id=claim.run_id)
 
 
-async def release_writer(database: Database, key: Key, claim: WriterClaim) -> Head | None:
-    """End the claim and every lower one, acquired or not.
-
-    Returns the head after that; None if there is no transcript.
+async def release_writer(database: Database, key: Key, claim: WriterClaim) -> MovedClaim | None:
+    """End the claim and every lower one, acquired or not. Returns None if there is no
+    transcript.
     """
-    released = await _move_claim(database, key, claim, new_run_id="")
-    return released[0] if released else None
+    return await _move_claim(database, key, claim, new_run_id="")
 
 
 async def _move_claim(
     database: Database, key: Key, claim: WriterClaim, *, new_run_id: str
-) -> tuple[Head, bool] | None:
-    """Return the head, and whether the claim was moved."""
+) -> MovedClaim | None:
     parameters = key_parameters(key, run_id=claim.run_id, epoch=claim.epoch, new_run_id=new_run_id)
     for _ in range(_ATTEMPTS):
         rows = await database.call(key.tenant_id, _SQL["move_claim"], parameters)
         if not rows:
             return None
-        head, is_moved = head_of(rows[0]), bool(rows[0]["is_moved"])
-        if is_moved or not supersedes(claim, head):
+        row = rows[0]
+        moved = MovedClaim(head_of(row), bool(row["is_moved"]), bool(row["has_retracted"]))
+        if moved.is_moved or not supersedes(claim, moved.head):
             break
-    return head, is_moved
+    return moved

@@ -8,11 +8,13 @@ import pytest
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_transcript.domain.appends import Append
+from spawnmesh_transcript.domain.drafts import DraftId, DraftPiece
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.store import appends as append_store
+from spawnmesh_transcript.store import drafts as draft_store
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -70,11 +72,17 @@ async def _acquire(database: Database, key: Key, first: Append) -> object:
 async def _acquire_lost(database: Database, key: Key, first: Append) -> object:
     acquired = await writer_store.acquire_writer(database, key, LOST)
     assert acquired
-    return acquired[1] is False
+    return acquired.is_moved is False
 
 
 async def _release(database: Database, key: Key, first: Append) -> object:
     return await writer_store.release_writer(database, key, CLAIM)
+
+
+async def _drafted(database: Database, key: Key, first: Append) -> object:
+    piece = DraftPiece(DraftId(CLAIM.run_id, CLAIM.epoch, 1), 9, "p/m", 0, b"text")
+    written = await draft_store.write_draft(database, key, piece)
+    return written is not None and written.end_offset == 4
 
 
 async def _scan(database: Database, key: Key, first: Append) -> object:
@@ -151,6 +159,7 @@ OPERATIONS: dict[str, tuple[Operation, int]] = {
     "a claim": (_acquire, 1),
     "a claim that is too low": (_acquire_lost, 1),
     "a release": (_release, 1),
+    "a piece of a draft": (_drafted, 1),
     "a window": (_scan, 1),
     "an append": (_made, 1),
     "an append and a label": (_labelled, 2),

@@ -25,21 +25,21 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/policy/v1/policy.proto\x12\x13spawnmesh.policy.v1\x1a google/protobuf/descriptor.proto\"w\n\x0b\x41uditPolicy\x12\x10\n\x08left_out\x18\x01 \x01(\t\x12\x10\n\x08recorded\x18\x02 \x01(\x08\x12\x17\n\x0fresource_fields\x18\x03 \x03(\t\x12\x1b\n\x13only_with_resources\x18\x04 \x01(\x08\x12\x0e\n\x06merged\x18\x05 \x01(\x08\"\xb4\x02\n\nCallPolicy\x12,\n\x07\x63\x61llers\x18\x01 \x03(\x0e\x32\x1b.spawnmesh.policy.v1.Caller\x12\x10\n\x08services\x18\x02 \x03(\t\x12\x17\n\x0f\x65nds_with_token\x18\x03 \x01(\x08\x12\'\n\x04role\x18\x04 \x01(\x0e\x32\x19.spawnmesh.policy.v1.Role\x12\x12\n\nchecks_run\x18\x05 \x01(\x08\x12\x16\n\x0ewithout_tenant\x18\x06 \x01(\x08\x12\x30\n\trpc_class\x18\x07 \x01(\x0e\x32\x1d.spawnmesh.policy.v1.RpcClass\x12/\n\x05\x61udit\x18\x08 \x01(\x0b\x32 .spawnmesh.policy.v1.AuditPolicy\x12\x15\n\rwithout_place\x18\t \x01(\x08*|\n\x06\x43\x61ller\x12\x16\n\x12\x43\x41LLER_UNSPECIFIED\x10\x00\x12\x11\n\rCALLER_CLIENT\x10\x01\x12\x10\n\x0c\x43\x41LLER_ADMIN\x10\x02\x12\x0e\n\nCALLER_RUN\x10\x03\x12\x12\n\x0e\x43\x41LLER_SERVICE\x10\x04\x12\x11\n\rCALLER_RUNNER\x10\x05*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x11\n\rROLE_OPERATOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04*\xcf\x01\n\x08RpcClass\x12\x19\n\x15RPC_CLASS_UNSPECIFIED\x10\x00\x12\x12\n\x0eRPC_CLASS_READ\x10\x01\x12\x13\n\x0fRPC_CLASS_WRITE\x10\x02\x12\x13\n\x0fRPC_CLASS_SPAWN\x10\x03\x12\x16\n\x12RPC_CLASS_TRANSFER\x10\x04\x12\x12\n\x0eRPC_CLASS_SCAN\x10\x05\x12\x16\n\x12RPC_CLASS_GENERATE\x10\x06\x12\x13\n\x0fRPC_CLASS_WATCH\x10\x07\x12\x11\n\rRPC_CLASS_RUN\x10\x08:V\n\x0b\x63\x61ll_policy\x12\x1e.google.protobuf.MethodOptions\x18\x96\x8c\x03 \x01(\x0b\x32\x1f.spawnmesh.policy.v1.CallPolicyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/policy/v1/policy.proto\x12\x13spawnmesh.policy.v1\x1a google/protobuf/descriptor.proto\"w\n\x0b\x41uditPolicy\x12\x10\n\x08left_out\x18\x01 \x01(\t\x12\x10\n\x08recorded\x18\x02 \x01(\x08\x12\x17\n\x0fresource_fields\x18\x03 \x03(\t\x12\x1b\n\x13only_with_resources\x18\x04 \x01(\x08\x12\x0e\n\x06merged\x18\x05 \x01(\x08\"\xc9\x02\n\nCallPolicy\x12,\n\x07\x63\x61llers\x18\x01 \x03(\x0e\x32\x1b.spawnmesh.policy.v1.Caller\x12\x10\n\x08services\x18\x02 \x03(\t\x12\x17\n\x0f\x65nds_with_token\x18\x03 \x01(\x08\x12\'\n\x04role\x18\x04 \x01(\x0e\x32\x19.spawnmesh.policy.v1.Role\x12\x12\n\nchecks_run\x18\x05 \x01(\x08\x12\x16\n\x0ewithout_tenant\x18\x06 \x01(\x08\x12\x30\n\trpc_class\x18\x07 \x01(\x0e\x32\x1d.spawnmesh.policy.v1.RpcClass\x12/\n\x05\x61udit\x18\x08 \x01(\x0b\x32 .spawnmesh.policy.v1.AuditPolicy\x12\x15\n\rwithout_place\x18\t \x01(\x08\x12\x13\n\x0bis_frequent\x18\n \x01(\x08*|\n\x06\x43\x61ller\x12\x16\n\x12\x43\x41LLER_UNSPECIFIED\x10\x00\x12\x11\n\rCALLER_CLIENT\x10\x01\x12\x10\n\x0c\x43\x41LLER_ADMIN\x10\x02\x12\x0e\n\nCALLER_RUN\x10\x03\x12\x12\n\x0e\x43\x41LLER_SERVICE\x10\x04\x12\x11\n\rCALLER_RUNNER\x10\x05*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x11\n\rROLE_OPERATOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04*\xcf\x01\n\x08RpcClass\x12\x19\n\x15RPC_CLASS_UNSPECIFIED\x10\x00\x12\x12\n\x0eRPC_CLASS_READ\x10\x01\x12\x13\n\x0fRPC_CLASS_WRITE\x10\x02\x12\x13\n\x0fRPC_CLASS_SPAWN\x10\x03\x12\x16\n\x12RPC_CLASS_TRANSFER\x10\x04\x12\x12\n\x0eRPC_CLASS_SCAN\x10\x05\x12\x16\n\x12RPC_CLASS_GENERATE\x10\x06\x12\x13\n\x0fRPC_CLASS_WATCH\x10\x07\x12\x11\n\rRPC_CLASS_RUN\x10\x08:V\n\x0b\x63\x61ll_policy\x12\x1e.google.protobuf.MethodOptions\x18\x96\x8c\x03 \x01(\x0b\x32\x1f.spawnmesh.policy.v1.CallPolicyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.policy.v1.policy_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CALLER']._serialized_start=523
-  _globals['_CALLER']._serialized_end=647
-  _globals['_ROLE']._serialized_start=649
-  _globals['_ROLE']._serialized_end=744
-  _globals['_RPCCLASS']._serialized_start=747
-  _globals['_RPCCLASS']._serialized_end=954
+  _globals['_CALLER']._serialized_start=544
+  _globals['_CALLER']._serialized_end=668
+  _globals['_ROLE']._serialized_start=670
+  _globals['_ROLE']._serialized_end=765
+  _globals['_RPCCLASS']._serialized_start=768
+  _globals['_RPCCLASS']._serialized_end=975
   _globals['_AUDITPOLICY']._serialized_start=91
   _globals['_AUDITPOLICY']._serialized_end=210
   _globals['_CALLPOLICY']._serialized_start=213
-  _globals['_CALLPOLICY']._serialized_end=521
+  _globals['_CALLPOLICY']._serialized_end=542
 # @@protoc_insertion_point(module_scope)

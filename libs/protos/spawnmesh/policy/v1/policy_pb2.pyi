@@ -241,6 +241,7 @@ class CallPolicy(_message.Message):
     RPC_CLASS_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
     WITHOUT_PLACE_FIELD_NUMBER: _builtins.int
+    IS_FREQUENT_FIELD_NUMBER: _builtins.int
     ends_with_token: _builtins.bool
     """For a call that stays open until there is something new: it ends with TOKEN_EXPIRED when its
     token expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast the expiry
@@ -266,6 +267,8 @@ class CallPolicy(_message.Message):
     """If `rpc_class` is RPC_CLASS_RUN: a harness needs no place for the call, because the call keeps a
     lease that would end while it waits.
     """
+    is_frequent: _builtins.bool
+    """A run makes many calls in a second. The log has those that are refused only."""
     @_builtins.property
     def callers(self) -> _containers.RepeatedScalarFieldContainer[Global___Caller.ValueType]:
         """The kinds of caller that are allowed. Empty is refused at start."""
@@ -290,10 +293,11 @@ class CallPolicy(_message.Message):
         rpc_class: Global___RpcClass.ValueType = ...,
         audit: Global___AuditPolicy | None = ...,
         without_place: _builtins.bool = ...,
+        is_frequent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "callers", b"callers", "checks_run", b"checks_run", "ends_with_token", b"ends_with_token", "role", b"role", "rpc_class", b"rpc_class", "services", b"services", "without_place", b"without_place", "without_tenant", b"without_tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "callers", b"callers", "checks_run", b"checks_run", "ends_with_token", b"ends_with_token", "is_frequent", b"is_frequent", "role", b"role", "rpc_class", b"rpc_class", "services", b"services", "without_place", b"without_place", "without_tenant", b"without_tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
