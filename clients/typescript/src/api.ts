@@ -35,6 +35,7 @@ export {
   Unavailable,
 } from "./errors.js";
 export type { DownloadOptions, Files } from "./files.js";
+export type { LiveEvent, LiveOptions } from "./live.js";
 export type { Mesh, MeshOptions, SessionsOptions, SpawnOptions } from "./mesh.js";
 export type { RetryPolicy } from "./retry.js";
 export type { Peer, Services } from "./services.js";

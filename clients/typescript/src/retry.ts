@@ -5,6 +5,8 @@ import { MeshError } from "./errors.js";
 const SILENCE_MS = 1_000;
 /** An unavailable service fails sooner, so a call that lasted longer had been answered. */
 const CONNECTED_MS = 10_000;
+/** How long a call that lasts goes on without an answer. */
+export const PATIENCE_MS = 60_000;
 const LIMITED: readonly string[] = ["RATE_LIMITED", "POOL_EXHAUSTED"];
 
 /** How often and after which pauses a call is repeated. */
@@ -128,5 +130,33 @@ export class Patience {
     const isPassing = isOver || isTransient(error);
     if (!isPassing || now + pause - this.silentSince > this.patienceMs) throw error;
     await this.clock.sleep(pause, signal);
+  }
+}
+
+/**
+ * Yield the messages of a stream, which `open` opens again, behind the last message, after it broke.
+ * Throws what does not pass, after a minute without an answer, and the reason of the signal.
+ */
+export async function* continued<T>(
+  open: (signal: AbortSignal) => AsyncIterable<T>,
+  clock: Clock,
+  signal?: AbortSignal,
+): AsyncGenerator<T, void, undefined> {
+  const patience = new Patience(PATIENCE_MS, clock);
+  for (;;) {
+    const left = new AbortController();
+    patience.begin();
+    try {
+      // The stream has no deadline: its timer would keep the program alive after the loop is left.
+      for await (const message of open(signal ? AbortSignal.any([signal, left.signal]) : left.signal)) {
+        patience.answered();
+        yield message;
+      }
+      return;
+    } catch (error) {
+      await patience.waitBeforeNext(error, signal);
+    } finally {
+      left.abort(); // Otherwise the stream stays open when the loop is left.
+    }
   }
 }

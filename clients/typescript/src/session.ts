@@ -4,8 +4,9 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Entry, entryView } from "./entries.js";
 import { ResultTimeout, RunFailed } from "./errors.js";
 import type { Session as WireSession } from "./gen/spawnmesh/session/v1/session_pb.js";
+import { type LiveEvent, type LiveOptions, live } from "./live.js";
 import { newRequestId } from "./request_id.js";
-import { type Clock, Patience } from "./retry.js";
+import { type Clock, continued, PATIENCE_MS, Patience } from "./retry.js";
 import type { Services } from "./services.js";
 import {
   eventView,
@@ -20,7 +21,6 @@ import {
 const WAIT_CALL_MS = 60_000;
 const ANSWER_MS = 10_000;
 const DELETE_MS = 60_000;
-const PATIENCE_MS = 60_000;
 const ENTRIES_PAGE = 200;
 
 /** The answer of a session. */
@@ -91,29 +91,31 @@ export class Session {
   async *events(
     options: { afterCursor?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<SessionEvent, void, undefined> {
-    const { signal } = options;
-    const patience = new Patience(PATIENCE_MS, this.#connection.clock);
     let cursor = options.afterCursor ?? 0;
-    for (;;) {
-      const left = new AbortController();
-      // The stream has no deadline: its timer would keep the program alive after the loop is left.
-      const either = signal ? AbortSignal.any([signal, left.signal]) : left.signal;
-      const request = { sessionId: this.id, afterCursor: BigInt(cursor) };
-      patience.begin();
-      try {
-        for await (const { event } of this.wire.watchSession(request, { signal: either })) {
-          patience.answered();
-          if (event === undefined) continue;
-          cursor = Number(event.cursor);
-          yield eventView(event);
-        }
-        return;
-      } catch (error) {
-        await patience.waitBeforeNext(error, signal);
-      } finally {
-        left.abort(); // Otherwise the stream stays open when the loop is left.
-      }
+    const open = (signal: AbortSignal) =>
+      this.wire.watchSession({ sessionId: this.id, afterCursor: BigInt(cursor) }, { signal });
+    for await (const { event } of continued(open, this.#connection.clock, options.signal)) {
+      if (event === undefined) continue;
+      cursor = Number(event.cursor);
+      yield eventView(event);
     }
+  }
+
+  /**
+   * Yield the events of the session, the text of its answers while models give them, and the entries of
+   * its transcript, each once and in order, until a terminal event.
+   *
+   * The text of an answer is followed by the entry that has exactly this text, with `completesDraft`, or by
+   * `retracted`. The end of a run comes behind all its entries. A tenant that masks secrets has no such
+   * text: its answers come as entries alone.
+   *
+   * A broken connection or a restart of a service is survived; throws after a minute without an answer, and
+   * NotFound if the session is deleted. Leave the loop, or abort the signal, to end the watch. To continue
+   * in another program, pass the last `cursor` as `after`.
+   */
+  live(options: LiveOptions = {}): AsyncGenerator<LiveEvent, void, undefined> {
+    const source = { ...this.#connection, sessionId: this.id, events: this.events.bind(this) };
+    return live(source, options);
   }
 
   /**

@@ -19,7 +19,15 @@ async function used(mesh: Mesh, stranger: Mesh): Promise<unknown> {
   const session = await mesh.spawn("Say hello.", { attachments: [{ name: "a.txt", content: "hello" }] });
   let last = "";
   for await (const event of session.events()) last = event.type;
-  const { run } = await session.result({ timeoutMs: 60_000 });
+  let text = "";
+  const answers: string[] = [];
+  for await (const event of session.live()) {
+    if (event.type === "text") text = (event.beginsDraft ? "" : text) + event.text;
+    if (event.type !== "entry" || event.entry.body.type !== "message") continue;
+    if (event.entry.body.role !== "ASSISTANT") continue;
+    answers.push(event.completesDraft ? text : event.entry.body.text);
+  }
+  const { run, text: answer } = await session.result({ timeoutMs: 60_000 });
   const roles = new Set<string>();
   for await (const { body } of session.transcript()) if (body.type === "message") roles.add(body.role);
   const audited = await mesh.services.client(AuditService, "transcript").listAuditEvents({});
@@ -29,6 +37,7 @@ async function used(mesh: Mesh, stranger: Mesh): Promise<unknown> {
     last,
     state: run.state,
     roles: ["USER", "ASSISTANT"].filter((role) => roles.has(role)),
+    answered: answers.at(-1) === answer,
     audited: Array.isArray(audited.events),
     refused: [unknown.name, unknown.reason, unknown.domain],
     token: [denied.name, denied.reason],

@@ -1,0 +1,71 @@
+"""An answer over HTTP while its model gives it: server-sent events of WatchTranscript."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import ClientSession
+from spawnmesh_devstack.models import SCRIPTED_SLOW
+from spawnmesh_devstack.stack import Stack
+
+from tests.support.mesh.new_tenant import new_tenant
+from tests.support.mesh.plain_http import request
+
+
+async def watch(address: str, token: str, session_id: str, cursor: str = "") -> AsyncIterator[dict[str, Any]]:
+    """Yield the messages behind the cursor as they come. The stream does not end."""
+    url = f"http://{address}/v1/transcripts/{session_id}:watch"
+    async with (
+        asyncio.timeout(120),
+        ClientSession() as http,
+        http.get(
+            url, params={"cursor": cursor}, headers={"authorization": f"Bearer {token}"}, timeout=None
+        ) as answer,
+    ):
+        assert (answer.status, answer.content_type) == (200, "text/event-stream")
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))
+
+
+async def test_text_of_an_answer_comes_before_its_entry_and_a_cursor_continues(
+    stack: Stack, gateway: str
+) -> None:
+    token = stack.client_token(await new_tenant(stack))
+    body = {
+        "request_id": uuid4().hex,
+        "task": "Count as far as you can.",
+        "model": SCRIPTED_SLOW,
+        "mode": "SESSION_MODE_SESSION",
+    }
+    spawned = await request(gateway, "POST", "/v1/sessions", token=token, body=body)
+    session_id = spawned.as_json["session"]["session_id"]
+    first: list[dict[str, Any]] = []
+    async with aclosing(watch(gateway, token, session_id)) as messages:
+        async for message in messages:
+            first.append(message)
+            if len([one for one in first if "draft_delta" in one]) == 3:
+                break
+    assert "entry_appended" not in first[0], "the first message is the position"
+    deltas = [one for one in first if "draft_delta" in one]
+    assert [one["draft_delta"].get("begins_draft", False) for one in deltas] == [True, False, False]
+    assert {one["draft_delta"]["model"] for one in deltas} == {SCRIPTED_SLOW}
+
+    path = f"/v1/sessions/{session_id}:interruptRun"
+    later: list[dict[str, Any]] = []
+    async with aclosing(watch(gateway, token, session_id, deltas[0]["cursor"])) as messages:
+        async for message in messages:
+            if not later:
+                interrupted = await request(gateway, "POST", path, token=token, body={})
+                assert interrupted.status == 200, interrupted.body
+            later.append(message)
+            if message.get("entry_appended", {}).get("completes_draft"):
+                break
+    said = deltas[0]["draft_delta"]["text"]
+    said += "".join(one["draft_delta"]["text"] for one in later if "draft_delta" in one)
+    assert said.startswith("".join(one["draft_delta"]["text"] for one in deltas))
+    content = later[-1]["entry_appended"]["entry"]["body"]["message"]["content"]
+    assert said == "".join(block["text"]["text"] for block in content)
