@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from spawnmesh_client.approval_views import Approval, ApprovalPolicy, ApprovalState
     from spawnmesh_client.attachments import Attachment
     from spawnmesh_client.client import Mesh, connect
+    from spawnmesh_client.live import (
+        DraftRetracted,
+        EntryAppended,
+        LiveEvent,
+        SessionChanged,
+        TextDelta,
+    )
     from spawnmesh_client.operations import Operation
     from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
     from spawnmesh_client.resource_views import Agent, Model, Plugin, Tenant
@@ -58,6 +65,9 @@ _NAMES = {
     "spawnmesh_client.approval_views": ("Approval", "ApprovalPolicy", "ApprovalState"),
     "spawnmesh_client.attachments": ("Attachment",),
     "spawnmesh_client.client": ("Mesh", "connect"),
+    "spawnmesh_client.live": (
+        "DraftRetracted", "EntryAppended", "LiveEvent", "SessionChanged", "TextDelta",
+    ),
     "spawnmesh_client.operations": ("Operation",),
     "spawnmesh_client.outcomes": ("Result", "RunFailed", "RunNotDone"),
     "spawnmesh_client.resource_views": ("Agent", "Model", "Plugin", "Tenant"),
@@ -86,12 +96,15 @@ __all__ = [
     "Conflict",
     "DataLoss",
     "DeadlineExceeded",
+    "DraftRetracted",
     "Entry",
+    "EntryAppended",
     "EntryKind",
     "EventKind",
     "FailedPrecondition",
     "InternalError",
     "InvalidRequest",
+    "LiveEvent",
     "Mesh",
     "MeshError",
     "Model",
@@ -108,10 +121,12 @@ __all__ = [
     "RunNotDone",
     "RunState",
     "Session",
+    "SessionChanged",
     "SessionEvent",
     "SessionMode",
     "SessionState",
     "Tenant",
+    "TextDelta",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

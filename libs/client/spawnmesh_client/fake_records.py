@@ -202,6 +202,7 @@ class SessionRecord:
             run.usage.input_token_count = len(self.read.split())
             run.usage.output_token_count = len(run.result_text.split())
             answer = self.add_message(ROLE_ASSISTANT, run.result_text)
+            answer.writer.run_id, answer.writer.epoch = run.run_id, run.epoch
             self.add_entry(EntryBody(label=Label(entry_id=answer.entry_id, kind=LABEL_KIND_FINAL)))
             run.state = session_pb2.RUN_STATE_SUCCEEDED
         else:

@@ -14,6 +14,7 @@ from spawnmesh.session.v1 import approval_service_pb2 as approval_rpc
 from spawnmesh.session.v1 import session_service_pb2 as rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.transcript.v1 import live_service_pb2 as live_rpc
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh_core.clock import monotonic_seconds
@@ -25,6 +26,7 @@ from spawnmesh_client.entries import entry_view
 from spawnmesh_client.fake_agents import DEFAULT_AGENT, FakeAgents
 from spawnmesh_client.fake_approvals import decide, is_wanted
 from spawnmesh_client.fake_filter import accepts
+from spawnmesh_client.fake_live import watch_transcript
 from spawnmesh_client.fake_records import Outcome, SessionRecord, file_of, inline_bytes, now
 from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
 
@@ -148,6 +150,11 @@ class FakeServices:
         entries = self._looked_at(request.session_id).entries
         page = [entry for entry in entries if entry.seq > request.after_seq][: request.page_size or 100]
         return transcript_rpc.ListEntriesResponse(entries=page, head=transcript_rpc.Head(seq=len(entries)))
+
+    def WatchTranscript(
+        self, request: live_rpc.WatchTranscriptRequest
+    ) -> AsyncIterator[live_rpc.WatchTranscriptResponse]:
+        return watch_transcript(request, self._looked_at)
 
     async def SearchEntries(self, request: Any) -> search_rpc.SearchEntriesResponse:
         words = [rf"(?i)\b{re.escape(word)}\b" for word in request.words.split()]

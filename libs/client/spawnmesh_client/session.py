@@ -1,7 +1,7 @@
 """A session as the client saw it last, with the calls that are about it."""
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -9,6 +9,8 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 
 from spawnmesh_client.entries import entry_view
+from spawnmesh_client.live import LiveEvent, live_event
+from spawnmesh_client.live_streams import live_messages
 from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
 from spawnmesh_client.transcript_files import search_entries
 from spawnmesh_client.view_of import view_of
@@ -66,6 +68,24 @@ class Session(SessionFields):
         async with aclosing(self._wire.watch(self.session_id, after)) as events:
             async for event in events:
                 yield view_of(SessionEvent, event)
+
+    async def live(self, *, after: str = "") -> AsyncGenerator[LiveEvent, None]:
+        """Yield the events, the text of answers while models give them, and the entries of the
+        transcript, each once and in order, until the session has ended.
+
+        - The text of a draft is followed by the entry that has exactly this text, or by
+          `DraftRetracted`. A tenant that masks secrets has no drafts, only entries.
+        - The end of a run, and that of the session, comes behind all entries before it.
+        - It continues after restarts of services, and gives up after a minute without an answer. To
+          continue in another program, pass the `cursor` of the last event. Close the generator to
+          end it early.
+
+        Raises NotFound when the session is deleted, and InvalidRequest for a text that is no cursor
+        of this session.
+        """
+        async with aclosing(live_messages(self._wire, self.session_id, after)) as messages:
+            async for message in messages:
+                yield live_event(message)
 
     async def send(self, text: str, *, request_id: str | None = None) -> Run:
         """Send a message and return the run that will read it.

@@ -103,6 +103,7 @@ class SyncSession(SessionFields):
 
     result = _blocking(Session.result)
     events = _iterated(Session.events)
+    live = _iterated(Session.live)
     send = _blocking(Session.send)
     interrupt = _blocking(Session.interrupt)
     kill = _blocking(Session.kill)

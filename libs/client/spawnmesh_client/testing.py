@@ -6,7 +6,8 @@
     assert result.text == "42"
 
 It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
-sessions, transcripts, files, agents and approvals; every other call is refused.
+sessions, transcripts, files, agents and approvals; every other call is refused. `Session.live`
+yields the text of each answer in two deltas before its entry.
 `sync.blocking(FakeMesh())` gives its blocking methods.
 """
 

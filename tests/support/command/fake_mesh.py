@@ -37,6 +37,7 @@ from spawnmesh.session.v1.token_service_pb2_grpc import (
 from spawnmesh.tenancy.v1.tenant_status_pb2 import PARTICIPATION_STATE_PURGING, StoredItems, TenantStatus
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh.transcript.v1.entry_pb2 import Entry
+from spawnmesh.transcript.v1.live_service_pb2_grpc import add_LiveServiceServicer_to_server
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
     TranscriptServiceServicer,
     add_TranscriptServiceServicer_to_server,
@@ -57,6 +58,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.support.command.approvals import FakeApprovals
+from tests.support.command.live import FakeLive
 
 SESSION_ID = new_id(IdKind.SESSION)
 RUN_ID = new_id(IdKind.RUN)
@@ -317,6 +319,7 @@ class FakeMesh:
     targets: dict[str, str]
     tokens: FakeTokens = field(default_factory=FakeTokens, kw_only=True)
     approvals: FakeApprovals = field(default_factory=FakeApprovals, kw_only=True)
+    live: FakeLive = field(default_factory=FakeLive, kw_only=True)
 
     async def run(self, *arguments: str) -> Any:
         """Run the command in another thread with its own event loop, and return its result."""
@@ -393,10 +396,11 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
     """Return a session and a transcript service that `mesh.json` names."""
     sessions, tenants, tokens, transcript = FakeSessions(), FakeTenants(), FakeTokens(), FakeTranscript()
-    approvals = FakeApprovals()
+    approvals, live = FakeApprovals(), FakeLive()
 
     def add_transcript(server: MeshServer) -> None:
         add_TranscriptServiceServicer_to_server(transcript, server)
+        add_LiveServiceServicer_to_server(live, server)
 
     async with (
         served("session", keys, add_sessions(sessions, tenants, tokens, approvals)) as session_target,
@@ -404,4 +408,5 @@ async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
     ):
         targets = {"session": session_target, "transcript": transcript_target}
         write_mesh_file(tmp_path, keys, targets)
-        yield FakeMesh(tmp_path, sessions, tenants, transcript, targets, tokens=tokens, approvals=approvals)
+        parts = (tmp_path, sessions, tenants, transcript, targets)
+        yield FakeMesh(*parts, tokens=tokens, approvals=approvals, live=live)

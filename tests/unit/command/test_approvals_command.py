@@ -204,7 +204,7 @@ async def test_watch_says_what_to_type_while_the_run_waits(mesh: FakeMesh) -> No
     assert "WAITING_APPROVAL" in decided.stdout
     assert "approvals show" not in decided.stdout
     assert waiting.stdout == decided.stdout + LINE
-    assert json.loads(document.stdout)["run_state"] == "RUN_STATE_WAITING_APPROVAL"
+    assert json.loads(document.stdout)["session_event"]["run_state"] == "RUN_STATE_WAITING_APPROVAL"
 
 
 async def test_sessions_say_how_many_wait(mesh: FakeMesh) -> None:

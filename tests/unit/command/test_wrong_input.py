@@ -20,7 +20,6 @@ TOO_LARGE = "9" * 20
         ("transcript", "context", SESSION_ID, "--budget", TOO_LARGE),
         ("transcript", "search", SESSION_ID, "x", "--after", TOO_LARGE),
         ("transcript", "search", SESSION_ID, "x", "--before", TOO_LARGE),
-        ("watch", SESSION_ID, "--after", TOO_LARGE),
         ("tenant", "update", "acme", "--set", f"max_spawn_depth={TOO_LARGE}"),
         ("hooks", "register", "a", "grpc://h:1", "--hook", "before_spawn", "--priority", TOO_LARGE),
         ("hooks", "log", "--since", "1e300"),

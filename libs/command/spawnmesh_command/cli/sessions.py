@@ -2,8 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +11,13 @@ import typer
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.wire import WireMesh
-from spawnmesh_core.errors import MeshError
 
+from spawnmesh_command.cli import live
 from spawnmesh_command.cli import session_removal as session_ends
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import (
-    event_line,
     interrupted_line,
     print_json,
     print_session,
@@ -96,11 +95,16 @@ def spawn(
     timeout: Timeout = 3600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Spawn a session. With --wait the exit code is 0 only if its run succeeded."""
+    """Spawn a session. With --wait, print what happens in it, too, until its run has ended.
+
+    The exit code is then 0 only if the run succeeded.
+    """
     pairs = _pairs(metadata or ())
     if fork_of and not fork_at:
         raise typer.BadParameter("say up to which entry: --fork-at SEQ", param_hint="--fork-of")
     fork = session_pb2.ForkPoint(session_id=fork_of, seq=fork_at) if fork_at else None
+
+    shown = live.LivePrinter() if wait_for_it and not as_json else None
 
     async def body(mesh: WireMesh) -> tuple[session_pb2.Session, bool]:
         with progress_bars() as on_progress:
@@ -122,10 +126,17 @@ def spawn(
             )
         if not wait_for_it:
             return spawned, True
-        return await _waited(mesh, spawned.session_id, timeout)
+        wait_for_end = partial(_waited, mesh, spawned.session_id, timeout)
+        if shown is None:
+            return await wait_for_end()
+        spawned.latest_run.ClearField("result_text")  # A repeated spawn can have one.
+        print_session(spawned)
+        return await live.print_run(mesh, spawned, shown, wait_for_end)
 
-    session, done = with_mesh(context, body, as_json=as_json)
-    _print(session, as_json)
+    with live.resumable(shown):
+        session, done = with_mesh(context, body, as_json=as_json)
+    if shown is None or not shown.print_result(session.latest_run):
+        _print(session, as_json)
     if wait_for_it:
         _end(session, done, timeout, as_json)
 
@@ -142,22 +153,17 @@ def wait(
 def watch(
     context: typer.Context,
     session_id: SessionId,
-    after: Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Only events after this cursor.")] = 0,
+    after: Annotated[
+        str, typer.Option(metavar="CURSOR", help="Only what comes after this cursor of an earlier watch.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Follow a session's events until it is closed; with --json one event a line."""
-
-    async def body(mesh: WireMesh) -> None:
-        async with aclosing(mesh.watch(session_id, after)) as events:
-            async for event in events:
-                if as_json:
-                    print_json(value_of(event))
-                    continue
-                print(event_line(event), flush=True)
-                if event.run_state == session_pb2.RUN_STATE_WAITING_APPROVAL:
-                    await _print_waiting(mesh, session_id)
-
-    with_mesh(context, body, as_json=as_json)
+    """Follow a session until it is closed: its states, and what is said and done in it. With --json
+    one event a line.
+    """
+    printer = live.JsonPrinter(session_id, after) if as_json else live.LivePrinter(session_id, after)
+    with live.resumable(printer):
+        with_mesh(context, lambda mesh: live.print_session_live(mesh, printer), as_json=as_json)
 
 
 def sessions(
@@ -280,14 +286,6 @@ async def _waited(
 
     answer = await mesh.wait(session_id, timeout_seconds, on_session)
     return answer.session, answer.done
-
-
-async def _print_waiting(mesh: WireMesh, session_id: str) -> None:
-    """Print what to type, if the run still waits for a person."""
-    with suppress(MeshError):  # The watch goes on without the line.
-        line = waiting_line((await mesh.session(session_id)).latest_run)
-        if line:
-            print(line, flush=True)
 
 
 def _print(session: session_pb2.Session, as_json: bool) -> None:

@@ -38,6 +38,7 @@ from spawnmesh.session.v1.tenant_service_pb2 import ServiceTenantStatus
 from spawnmesh.tenancy.v1.tenant_status_pb2 import ParticipationState, TenantStatus
 from spawnmesh_calls.wire_reasons import reason_of
 
+_LINE_CHARS = 1000  # More than a terminal is wide.
 _PIPED_WIDTH = 160  # Wide enough for every id if the output is no terminal.
 
 
@@ -61,6 +62,13 @@ def plain(text: str, keep: str = "\n\t") -> str:
         char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
         for char in text
     )
+
+
+def one_line(text: str) -> str:
+    """Return the text as one line that is no wider than the terminal."""
+    line = Text(plain(text[:_LINE_CHARS], keep=""))
+    line.truncate(console().width, overflow="ellipsis")
+    return line.plain
 
 
 def console() -> Console:
@@ -232,11 +240,10 @@ def print_session(session: Session) -> None:
 
 
 def event_line(event: SessionEvent) -> str:
-    """Return cursor, time, kind and subject of an event."""
+    """Return time, kind and subject of an event."""
     kind = SessionEventKind.Name(event.kind).removeprefix("SESSION_EVENT_KIND_")
     state = RunState.Name(event.run_state).removeprefix("RUN_STATE_") if event.run_state else ""
     columns = (
-        f"{event.cursor:>4}",
         when(event.event_time),
         kind,
         state,
