@@ -27,6 +27,8 @@ T = TypeVar("T")
 _WATCH_CALL_SECONDS = 3600.0
 _RETRY_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0  # Between two looks for a transcript that is not there yet.
+# From the beginning, the states that are there come before the entries. The streams have no order.
+_STATES_FIRST_SECONDS = 0.25
 _ALL_SEQS = 2**63 - 1
 _CURSOR = re.compile(r"(\d{1,15})\.([\w-]*)(?:\.(\w+))?", re.ASCII)
 _TERMINAL_KINDS = (session_pb2.SESSION_EVENT_KIND_CLOSED, session_pb2.SESSION_EVENT_KIND_SPAWN_FAILED)
@@ -61,6 +63,7 @@ async def live_messages(
     steps = _session_steps(wire, session_id, position.event_cursor)
     answers = _transcript_answers(wire, session_id, position.transcript_cursor, has_news)
     held: _Step | None = None
+    is_beginning = not after
     async with _reading(steps) as session, _reading(answers) as transcript:
         while True:
             if held is not None and position.read_seq >= held.after_seq:
@@ -72,10 +75,13 @@ async def live_messages(
             awaited: set[asyncio.Task[object]] = set()
             if held is None:
                 awaited.add(session.next)
-            if position.read_seq < _ALL_SEQS:
+            if position.read_seq < _ALL_SEQS and not (is_beginning and held is None):
                 awaited.add(transcript.next)
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-            if held is None and session.next.done():
+            seconds = _STATES_FIRST_SECONDS if is_beginning else None
+            done, _ = await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                is_beginning = False
+            elif held is None and session.next.done():
                 held = session.take()
                 has_news.set()
             elif (answer := transcript.take()) is None:
