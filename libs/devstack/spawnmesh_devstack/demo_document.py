@@ -64,6 +64,12 @@ def document(
             }
             for one in done.approvals
         ],
+        "live": {
+            "pieces": done.heard.piece_count,
+            "entries": len(done.heard.entries),
+            "retracted": done.heard.retracted_count,
+            "exact": done.heard.is_exactly(done.transcripts[done.parent.session_id]),
+        },
         "announced": [
             {
                 "parent_session_id": parent_id,
@@ -128,6 +134,10 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
             "a person approved what the analyst spawned",
             [(one["tool"], one["state"]) for one in report["approvals"]] == [("sessions_spawn", "APPROVED")],
             scripted,
+        ),
+        Check(
+            "a watcher heard the coordinator's text as it is stored",
+            report["live"]["exact"] and report["live"]["entries"] > 0,
         ),
         Check("each child's result came to its parent once", sorted(told) == sorted(children)),
         Check("the plugin heard of each child's end", set(children) <= set(report["heard_ends"])),

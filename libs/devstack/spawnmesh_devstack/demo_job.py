@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
@@ -29,6 +29,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_devstack import demo_plugin
 from spawnmesh_devstack.demo_agents import plugin_at
+from spawnmesh_devstack.demo_live import Heard, listen
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
 from spawnmesh_devstack.ports import free_ports
@@ -36,6 +37,7 @@ from spawnmesh_devstack.stack import Stack
 
 _LOOK_EVERY_SECONDS = 5.0
 _PERSON_SECONDS = 0.2  # A quick person.
+_LAST_NEWS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result: sessions, parents before children, each with its transcript and its events, and
-    what a person approved.
+    """The result: sessions, parents before children, each with its transcript and its events, what
+    a person approved, and what a watcher of the first session heard.
     """
 
     sessions: Sequence[Session]
     transcripts: dict[str, list[Entry]]
     events: dict[str, list[SessionEvent]]
     approvals: Sequence[Approval] = ()
+    heard: Heard = field(default_factory=Heard)
 
     @property
     def parent(self) -> Session:
@@ -91,12 +94,19 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
                 mount_path="input",
             )
             spawned(session)
+            heard = Heard()
             person = asyncio.create_task(_approve_steadily(mesh, session.session_id))
+            watcher = asyncio.create_task(listen(mesh, session.session_id, heard))
             try:
                 await _wait(mesh, session.session_id, job.timeout_seconds)
+                async with asyncio.timeout(_LAST_NEWS_SECONDS):
+                    await watcher
+            except TimeoutError:
+                raise StackError("the watcher of the session did not hear its end") from None
             finally:
                 person.cancel()
-            return await _gather(mesh, session.session_id)
+                watcher.cancel()
+            return await _gather(mesh, session.session_id, heard)
     except MeshError as error:
         raise StackError(f"the mesh refused: {error}") from error
 
@@ -175,7 +185,7 @@ async def _family(mesh: WireMesh, parent_id: str) -> list[Session]:
     return sessions
 
 
-async def _gather(mesh: WireMesh, parent_id: str) -> Done:
+async def _gather(mesh: WireMesh, parent_id: str, heard: Heard) -> Done:
     sessions = await _family(mesh, parent_id)
     return Done(
         sessions=sessions,
@@ -188,4 +198,5 @@ async def _gather(mesh: WireMesh, parent_id: str) -> Done:
             for session in sessions
         },
         approvals=await _approvals(mesh, ListApprovalsRequest(session_id=parent_id)),
+        heard=heard,
     )

@@ -84,6 +84,13 @@ def show_attempts(console: Console, report: Document) -> None:
             f"{approval['tool']} of the {agent} waited {approval['seconds']} s for a person, without a"
             f" runner: {approval['state']}"
         )
+    live = report["live"]
+    pieces = "1 piece" if live["pieces"] == 1 else f"{live['pieces']} pieces"
+    retracted = f", of which {live['retracted']} drafts were retracted" if live["retracted"] else ""
+    console.print(
+        f"a watcher of the coordinator got {pieces} of text while models spoke{retracted}, and"
+        f" {live['entries']} entries"
+    )
     for announced in report["announced"]:
         pair = f"{agents[announced['child_session_id']]} -> {agents[announced['parent_session_id']]}"
         console.print(f"announced once: {pair}, {announced['run_state']}")

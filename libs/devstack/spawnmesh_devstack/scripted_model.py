@@ -26,7 +26,7 @@ AGENT, FLAKY, OPENER, SLOW = "agent", "flaky", "opener", "slow"
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _CHARACTERS_PER_TOKEN = 4
 _PIECE_CHARACTERS = 48
-_SLOW_SECONDS = 0.5  # Between two pieces of the slow model.
+_SPEAKING_SECONDS, _SLOW_SECONDS = 0.02, 0.5  # Between two pieces of a model, and of the slow one.
 _INTERRUPTED = "You were interrupted here."
 
 
@@ -61,7 +61,7 @@ async def _complete(http: web.Request) -> web.StreamResponse:
     await answer.prepare(http)
     for chunk in chunks(request, reply):
         await answer.write(f"data: {json.dumps(chunk)}\n\n".encode())
-        await asyncio.sleep(_SLOW_SECONDS if model == SLOW else 0)
+        await asyncio.sleep(_SLOW_SECONDS if model == SLOW else _SPEAKING_SECONDS)
     await answer.write(b"data: [DONE]\n\n")
     await answer.write_eof()
     return answer

@@ -21,7 +21,7 @@ TABLES = (
     "summaries",
     "activities",
     "appends",
-    "draft_parts",
+    "draft_pieces",
 )
 
 

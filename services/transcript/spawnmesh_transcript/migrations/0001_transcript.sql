@@ -7,7 +7,7 @@
 --   Tables of tenants
 --     tenants, tenant_work, purged_tenants
 --   Tables of transcripts
---     transcripts, entries, appends, draft_parts, imports
+--     transcripts, entries, appends, draft_pieces, imports
 --   Tables of the stub tier
 --     payloads, stubs
 --   Tables of compaction
@@ -188,7 +188,7 @@ create table appends (
 -- gaps. A draft is the newest number of the claim's epoch. Only the draft of the current claim is
 -- valid, and until the claim appends an answer behind after_seq. Pieces of other drafts are left to
 -- the next draft, the end of the claim and the deletion of the transcript, which delete them.
-create table draft_parts (
+create table draft_pieces (
     tenant_id    text   not null,
     session_id   text   not null,
     epoch        bigint not null,
@@ -538,7 +538,7 @@ alter table entries
 alter table appends
     alter column tenant_id set statistics 0, alter column session_id set statistics 0,
     alter column request_id set statistics 0;
-alter table draft_parts
+alter table draft_pieces
     alter column tenant_id set statistics 0, alter column session_id set statistics 0,
     alter column epoch set statistics 0, alter column number set statistics 0,
     alter column begin_offset set statistics 0;
@@ -592,9 +592,9 @@ alter table appends enable row level security;
 alter table appends force row level security;
 create policy tenant on appends using (tenant_id = current_setting('spawnmesh.tenant', true));
 
-alter table draft_parts enable row level security;
-alter table draft_parts force row level security;
-create policy tenant on draft_parts using (tenant_id = current_setting('spawnmesh.tenant', true));
+alter table draft_pieces enable row level security;
+alter table draft_pieces force row level security;
+create policy tenant on draft_pieces using (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table imports enable row level security;
 alter table imports force row level security;

@@ -14,9 +14,9 @@ set incarnation = '', forked_from_session_id = '', seq = 0, chain_hash = '', new
 where t.state <> 'DELETED';
 
 -- name: delete_draft
--- Follows `mark_deleted`, whose lock keeps others from writing a draft. Index: draft_parts primary
+-- Follows `mark_deleted`, whose lock keeps others from writing a draft. Index: draft_pieces primary
 -- key.
-delete from draft_parts
+delete from draft_pieces
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 
 -- name: delete_import

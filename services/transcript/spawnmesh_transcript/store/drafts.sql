@@ -25,13 +25,13 @@ with head as materialized (
     from head h
     left join (
         select number, end_offset
-        from draft_parts
+        from draft_pieces
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(epoch)s
         order by number desc, begin_offset desc
         limit 1
     ) as n on true
 ), added as (
-    insert into draft_parts (
+    insert into draft_pieces (
         tenant_id, session_id, epoch, number, begin_offset, end_offset, run_id, after_seq, model, text
     )
     select %(tenant_id)s, %(session_id)s, %(epoch)s, %(number)s, d.old_offset,
@@ -42,7 +42,7 @@ with head as materialized (
     on conflict do nothing
     returning end_offset
 ), replaced as (
-    delete from draft_parts
+    delete from draft_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
         and (epoch < %(epoch)s or (epoch = %(epoch)s and number < %(number)s))
         and exists (select from added) and %(offset)s = 0
@@ -57,7 +57,7 @@ from draft;
 -- a piece. Takes no lock. Indexes: primary keys.
 with newest as materialized (
     select number, run_id, model, after_seq
-    from draft_parts
+    from draft_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(writer_epoch)s
     order by number desc, begin_offset desc
     limit 1
@@ -79,7 +79,7 @@ select v.number, v.model, p.begin_offset, p.text
 from valid v
 left join lateral (
     select begin_offset, text
-    from draft_parts
+    from draft_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(writer_epoch)s
         and number = v.number and begin_offset >= v.offset
     order by begin_offset

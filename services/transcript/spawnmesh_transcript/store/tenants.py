@@ -24,7 +24,7 @@ TENANT_TABLES = TenantTables(
         "operations",
         "entries",
         "appends",
-        "draft_parts",
+        "draft_pieces",
         "search_progress",
         "search_pieces",
         "stubs",

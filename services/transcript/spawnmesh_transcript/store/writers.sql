@@ -13,7 +13,7 @@ with moved as (
         and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     returning incarnation, seq, chain_hash, writer_run_id, writer_epoch
 ), retracted as (
-    delete from draft_parts
+    delete from draft_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
         and epoch < %(epoch)s + (%(new_run_id)s = '')::integer
         and exists (select from moved)

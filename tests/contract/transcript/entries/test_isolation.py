@@ -21,7 +21,7 @@ _TABLES = (
     "transcripts",
     "entries",
     "appends",
-    "draft_parts",
+    "draft_pieces",
     "tenants",
     "search_progress",
     "search_pieces",

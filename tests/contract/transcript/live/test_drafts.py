@@ -177,7 +177,7 @@ async def test_WatchTranscript__a_draft_that_another_text_replaced_is_retracted(
     async with watching(session) as watch:
         await watch.many(2)
         cursor = watch.cursor
-    await superuser.execute("delete from draft_parts where session_id = %s", (session.session_id,))
+    await superuser.execute("delete from draft_pieces where session_id = %s", (session.session_id,))
     async with watching(session, cursor) as watch:
         assert await watch.next() == ("draft_retracted",)
         await write_draft(session, claim, "abX")

@@ -48,7 +48,7 @@ TABLES = (
     "summaries",
     "activities",
     "appends",
-    "draft_parts",
+    "draft_pieces",
 )
 
 STATEMENTS = all_statements()
@@ -96,7 +96,7 @@ async def others(
     for statement in FILL_OTHER_TENANTS if request.param == "many others" else ():
         await superuser.execute(statement)
     yield
-    for table in ("entries", "payloads", "activities", "imports", "summaries", "draft_parts"):
+    for table in ("entries", "payloads", "activities", "imports", "summaries", "draft_pieces"):
         await superuser.execute(f"delete from {table} where tenant_id like 'other-%'")
     await _remove(short)
 
