@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
@@ -17,6 +18,7 @@ from spawnmesh_devstack.stack import Stack
 from tests.support.commands import SCRIPT, Commands
 from tests.support.waiting import eventually
 
+STATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:")
 Run = Callable[..., Coroutine[Any, Any, tuple[int, str, str]]]
 """Run a command and return exit code, output and errors."""
 
@@ -49,17 +51,22 @@ async def answers_of(session: Session) -> list[str]:
     return [one.text async for one in session.transcript() if one.role == "ASSISTANT"]
 
 
+def said(printed: str) -> str:
+    """Return what was printed without the states, which can come within a text, and in one line."""
+    return "".join(line for line in printed.splitlines() if not STATE.match(line))
+
+
 async def test_text_of_a_spawn_and_of_a_watch_is_that_of_the_entry(mesh: Mesh, run: Run) -> None:
     code, spawned, errors = await run("spawn", "Say hello.", "--wait")
     assert code == 0, errors
     (session,) = await sessions_of(mesh)
     (answer,) = await answers_of(session)
-    assert spawned.endswith(f"\n{answer}\n")
-    assert spawned.count(answer) == 1
+    assert said(spawned).endswith(answer)
+    assert said(spawned).count(answer) == 1
     code, watched, errors = await run("watch", session.session_id)
     assert code == 0, errors
     assert watched.splitlines()[0] == f"{session.session_id}  trace {session.trace_id}"
-    assert f"\n{answer}\n" in watched
+    assert answer in said(watched)
     assert watched.rstrip().endswith("CLOSED")
 
 
@@ -94,5 +101,5 @@ async def test_text_is_printed_while_the_model_speaks(
     (completing,) = [one["entry"]["body"]["message"] for one in appended if one["completes_draft"]]
     assert [block["text"]["text"] for block in completing["content"]] == [answer]
     for printed in (spawned, watched):
-        assert printed.replace("\n", "").count(answer) == 1
+        assert said(printed).count(answer) == 1
         assert printed.count("RUN  INTERRUPTED") == 1

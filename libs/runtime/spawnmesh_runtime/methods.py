@@ -75,6 +75,9 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
     is_step = declared.rpc_class == policy_pb2.RPC_CLASS_RUN
     if declared.without_place and not is_step:
         raise PolicyMissing(f"{method.full_name} needs no place, and is no step of a run")
+    audit = _audit_rule_of(method, declared.audit)
+    if declared.is_frequent and audit.is_recorded:
+        raise PolicyMissing(f"{method.full_name} is frequent, and each call is an event of the audit log")
     return CallPolicy(
         callers,
         frozenset(declared.services),
@@ -83,7 +86,7 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
         declared.checks_run,
         declared.without_tenant,
         _class_of(method, declared, callers),
-        _audit_rule_of(method, declared.audit),
+        audit,
         is_step and not declared.without_place,
         waits(method),
         declared.is_frequent,

@@ -65,6 +65,24 @@ async def test_WriteDraft__a_transcript_that_hangs_or_refuses_delays_no_answer(
     assert mesh.finalized.draft_text == "Good morning"
 
 
+async def test_WriteDraft__an_attempt_that_begins_during_a_call_is_another_draft(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_draft, mesh.hold_model, mesh.spoken_first = asyncio.Event(), asyncio.Event(), ("I am",)
+    mesh.answers.extend([BROKEN, saying("ééé")])
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.draft_calls)
+        held, mesh.hold_model, mesh.spoken_first = mesh.hold_model, asyncio.Event(), ("ééé",)
+        held.set()
+        await eventually(lambda: len(mesh.prompts) == 2)
+        mesh.hold_draft.set()
+        await eventually(lambda: mesh.drafts.get(2) == "ééé")
+        mesh.hold_model.set()
+        await eventually(lambda: mesh.finalized)
+    assert mesh.drafts == {1: "I am", 2: "ééé"}
+
+
 async def test_WriteDraft__is_repeated_in_an_outage_and_given_up_after_a_refusal(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

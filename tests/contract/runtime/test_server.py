@@ -18,6 +18,8 @@ from spawnmesh_runtime.methods import PolicyMissing
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import build_server
 
+from tests.support.waiting import eventually
+
 BIND = """
 import sys
 from spawnmesh_runtime.process import run_process, start_process
@@ -90,6 +92,9 @@ BAD_POLICIES = {
     "NoPlaceBesidesSteps": policy_pb2.CallPolicy(
         callers=[policy_pb2.CALLER_RUN], rpc_class=READ, without_place=True
     ),
+    "FrequentAndRecorded": policy_pb2.CallPolicy(
+        callers=[policy_pb2.CALLER_RUN], rpc_class=RUN, is_frequent=True
+    ),
     "ClientsInTheClassOfRuns": policy_pb2.CallPolicy(callers=[CLIENT], role=READER, rpc_class=RUN),
 }
 
@@ -139,6 +144,47 @@ async def test_client_stream_is_validated_message_by_message(
         await server.stop(None)
     assert error_from("hook", caught.value).reason is Reason.INVALID_REQUEST
     assert [request.event.depth for request in seen] == [1, 2, 3]
+
+
+async def test_of_an_rpc_with_frequent_calls_the_log_has_the_refused_ones(
+    process_named: Any, keys: Any, request_with: Any, events: Any
+) -> None:
+    policy = policy_pb2.CallPolicy(callers=[CLIENT], role=READER, rpc_class=READ, is_frequent=True)
+    no_effects = descriptor_pb2.MethodOptions(idempotency_level=descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS)
+    declare("Frequent", policy, options=no_effects)
+
+    async def count(request: Any, context: Any) -> Any:
+        return pb.HandleObservedEventResponse()
+
+    server = build_server(process_named("hook"))
+    handler = grpc.unary_unary_rpc_method_handler(
+        count,
+        request_deserializer=pb.HandleBeforeSpawnRequest.FromString,
+        response_serializer=pb.HandleObservedEventResponse.SerializeToString,
+    )
+    add(server, "Frequent", handler)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    metadata = (("authorization", f"Bearer {keys.minter('client').client_token('acme', 'ann', 60)}"),)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary(
+                "/test.runtime.Frequent/Count",
+                request_serializer=pb.HandleBeforeSpawnRequest.SerializeToString,
+                response_deserializer=pb.HandleObservedEventResponse.FromString,
+            )
+            for _ in range(3):
+                await call(request_with(depth=1), metadata=metadata)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call(pb.HandleBeforeSpawnRequest(), metadata=metadata)
+    finally:
+        await server.stop(None)
+
+    def logged() -> list[str]:
+        return [event["code"] for event in events if event["event"] == "rpc"]
+
+    await eventually(logged)
+    assert logged() == ["INVALID_ARGUMENT"]
 
 
 async def test_server_without_keys_to_verify_with_is_not_built(process_named: Any) -> None:

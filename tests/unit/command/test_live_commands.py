@@ -14,6 +14,7 @@ from spawnmesh.content.v1.message_pb2 import ROLE_TOOL_RESULT, ROLE_USER
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, Header, Label, SystemNote
+from spawnmesh_command.cli import live
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -206,6 +207,21 @@ async def test_spawn_waits_also_if_the_text_cannot_be_read(mesh: FakeMesh) -> No
     assert result.exit_code == 0
     assert result.stdout.endswith("\ndone\n")
     assert result.stderr == ("the session was not followed to its end: ROLE_MISSING: not for\\x07 you\n")
+
+
+async def test_spawn_says_that_the_end_of_the_run_was_not_heard(
+    mesh: FakeMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_CATCH_UP_SECONDS", 0.1)
+    mesh.sessions.events = [run_event(1, session_pb2.RUN_STATE_RUNNING)]
+    mesh.sessions.hold = asyncio.Event()
+
+    result = await mesh.run("spawn", "Work.", "--wait")
+
+    assert result.exit_code == 0
+    assert result.stdout.endswith("\ndone\n")
+    why = "no news for 0.1 s after the end of the run"
+    assert result.stderr == f"the session was not followed to its end: {why}\n"
 
 
 async def test_spawn_that_waits_in_vain_says_how_to_go_on(mesh: FakeMesh) -> None:

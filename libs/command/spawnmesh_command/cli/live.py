@@ -180,18 +180,20 @@ async def print_run(
 
     What cannot be read is left out, and a line says why.
     """
-    printer.session_id = session.session_id
+    printer.session_id, is_late = session.session_id, False
     printing = asyncio.create_task(_print_until_end(mesh, session.latest_run.run_id, printer))
     try:
         waited, done = await wait()
         if done:
             await asyncio.wait({printing}, timeout=_CATCH_UP_SECONDS)
+            is_late = not printing.done()
     finally:
         printing.cancel()
         (ended,) = await asyncio.gather(printing, return_exceptions=True)
         printer.end_line()
-    if isinstance(ended, MeshError | UnknownPeer):
-        why = f"the session was not followed to its end: {ended}"
+    if is_late or isinstance(ended, MeshError | UnknownPeer):
+        why = f"no news for {_CATCH_UP_SECONDS:g} s after the end of the run" if is_late else ended
+        why = f"the session was not followed to its end: {why}"
         print(plain(why, keep=""), file=sys.stderr, flush=True)
     elif isinstance(ended, Exception):
         raise ended

@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.1
 _OUTAGE_PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 64 * 1024
 # A call that is under way when the run ends may still end: its connection would be lost otherwise.
-_LAST_CALL_SECONDS = 1.0
+_LAST_CALL_SECONDS = 0.2
 
 log = structlog.get_logger()
 
@@ -113,7 +113,7 @@ class Drafts:
             self._answer = None
 
     async def follow(self, peers: Peers, session_id: str, claim: transcript_pb.WriterClaim) -> None:
-        """Write what is said until `close`. A failure delays the watchers and nothing else."""
+        """Write what is said until `close`. A failure delays watchers, and the run in no way."""
         draft = _Draft(0)
         while not self._closed.is_set():
             await self._spoke.wait()
@@ -169,8 +169,7 @@ class Drafts:
             self._spoke.set()
             return _OUTAGE_PAUSE_SECONDS
         draft.offset, draft.is_open = written.end_offset, written.accepts_more
-        if answer.spoken.piece(draft.offset):
-            self._spoke.set()  # A piece is bounded, and the server may have lost some.
+        self._spoke.set()  # A piece is bounded, the server may have lost some, and more was said.
         return max(0.0, began + _PAUSE_SECONDS - asyncio.get_running_loop().time())
 
 
@@ -184,8 +183,10 @@ async def written_drafts(
         yield
     finally:
         drafts.close()
-        await asyncio.wait({task}, timeout=_LAST_CALL_SECONDS)
-        task.cancel()
+        try:
+            await asyncio.wait({task}, timeout=_LAST_CALL_SECONDS)
+        finally:
+            task.cancel()
         (ended,) = await asyncio.gather(task, return_exceptions=True)
         if isinstance(ended, Exception):
             log.error("drafts not written", exc_info=ended)

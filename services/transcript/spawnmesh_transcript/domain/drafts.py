@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 MAX_DRAFT_BYTES = 1024 * 1024
 """The most that is kept of a draft. The watchers get what follows with the entry."""
+MAX_PIECES = 10_000
+"""The most pieces of a draft: those of an answer of a quarter of an hour, ten in a second."""
+MAX_ENTRIES_MEANWHILE = 1_000
+"""The most entries that others append while a model answers, so that a draft is kept."""
 
 
 @dataclass(frozen=True, slots=True)

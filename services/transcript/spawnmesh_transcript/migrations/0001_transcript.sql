@@ -193,6 +193,7 @@ create table draft_pieces (
     session_id   text   not null,
     epoch        bigint not null,
     number       bigint not null,
+    place        bigint not null, -- Of the piece in its draft, from 1.
     begin_offset bigint not null, -- In bytes.
     end_offset   bigint not null,
     run_id       text   not null,

@@ -1,6 +1,7 @@
 """Read a transcript for its watchers. Those that are at the same position share a read."""
 
 import asyncio
+from contextvars import Context
 from dataclasses import dataclass, replace
 
 from spawnmesh_postgres.database import Database
@@ -63,7 +64,9 @@ class LiveReads:
         """
         task = self._next.get(position)
         if task is None:
-            self._next[position] = task = asyncio.create_task(self._read(position))
+            # Without the context of the first watcher, whose deadline would be that of all.
+            task = asyncio.create_task(self._read(position), context=Context())
+            self._next[position] = task
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         # A watcher that leaves does not take the page from the others.
@@ -83,12 +86,12 @@ class LiveReads:
             async with self._limit.hold(position.key.tenant_id):
                 del self._next[position]
                 page = await self._read_snapshot(position)
+                entries = await rehydrate_entries(self._database, self._blobs, position.key, page.entries)
+                return replace(page, entries=entries)
         except BaseException:
             if self._next.get(position) is asyncio.current_task():
                 del self._next[position]
             raise
-        key = position.key
-        return replace(page, entries=await rehydrate_entries(self._database, self._blobs, key, page.entries))
 
     async def _read_snapshot(self, position: LivePosition) -> LivePage:
         key, after = position.key, PagePosition(position.seq)

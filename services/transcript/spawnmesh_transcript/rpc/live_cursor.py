@@ -1,7 +1,7 @@
 """Cursors of WatchTranscript: the transcript, and a position in its feed.
 
 A cursor is no secret, and no signature keeps a caller from making one: it names a position in a
-transcript that the caller may read anyway. A wrong digest of a draft retracts the draft.
+transcript that the caller may read anyway, and changes only what this caller is shown.
 """
 
 import json

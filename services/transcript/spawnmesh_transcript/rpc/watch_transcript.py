@@ -42,8 +42,9 @@ async def watch_transcript(
     feed, is_first = LiveFeed(position), True
     with deps.listener.subscription(CHANNEL, transcript_topic(key), draft_topic(key)) as changed:
         while True:
+            offset = feed.wanted_offset
             page = await deps.live_reads.read(
-                LivePosition(key, feed.position.seq, feed.position.draft, feed.wanted_offset)
+                LivePosition(key, feed.position.seq, feed.position.draft, offset)
             )
             incarnation = incarnation or page.head.incarnation
             if page.head.incarnation != incarnation:
@@ -54,7 +55,8 @@ async def watch_transcript(
             for response, behind in _events(feed, page):
                 response.MergeFrom(_response(key.session_id, incarnation, behind))
                 yield response
-            if page.is_last:
+            needs_beginning = feed.wanted_offset < offset and feed.position.draft is not None
+            if page.is_last and not needs_beginning:
                 await changed.wait(_POLL_SECONDS)
 
 

@@ -6,7 +6,15 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.drafts import MAX_DRAFT_BYTES, DraftId, DraftPiece, LiveDraft, Piece
+from spawnmesh_transcript.domain.drafts import (
+    MAX_DRAFT_BYTES,
+    MAX_ENTRIES_MEANWHILE,
+    MAX_PIECES,
+    DraftId,
+    DraftPiece,
+    LiveDraft,
+    Piece,
+)
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.rows import head_of, key_parameters
@@ -41,6 +49,8 @@ async def write_draft(database: Database, key: Key, piece: DraftPiece) -> Writte
         offset=piece.offset,
         text=piece.text,
         max_bytes=MAX_DRAFT_BYTES,
+        max_pieces=MAX_PIECES,
+        max_entries=MAX_ENTRIES_MEANWHILE,
     )
     *_, rows = await database.transact(
         key.tenant_id,

@@ -1,7 +1,8 @@
 -- name: write_draft
 -- Follows `join_writers`. Adds a piece to the draft of a claim if the claim is current, the tenant
--- does not mask secrets, the claim has appended no answer behind after_seq, no newer draft of it
--- has begun, and the piece follows the newest one. The first piece of a draft deletes the pieces of
+-- does not mask secrets, after_seq is at or shortly before the head, the claim has appended no
+-- answer behind it, no newer draft of it has begun, and the piece follows the newest one and is not
+-- one too many. The first piece of a draft deletes the pieces of
 -- earlier ones. Returns the head, and the draft after that; no row if there is no transcript that
 -- can be written. Shares the lock of the transcript's row until commit, so that no claim ends and
 -- no deletion begins meanwhile. Indexes: primary keys.
@@ -12,10 +13,11 @@ with head as materialized (
         and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     for share
 ), draft as materialized (
-    select h.*, coalesce(n.number, 0) as newest_number,
-        case when n.number = %(number)s then n.end_offset else 0 end as old_offset,
+    select h.*, case when n.number = %(number)s then n.end_offset else 0 end as old_offset,
+        case when n.number = %(number)s then n.place else 0 end as old_place,
         h.writer_run_id = %(run_id)s and h.writer_epoch = %(epoch)s
             and coalesce(n.number, 0) <= %(number)s
+            and %(after_seq)s between h.seq - %(max_entries)s and h.seq
             and not exists (select true from tenants where tenant_id = %(tenant_id)s and mask_secrets)
             and not exists (
                 select true from entries
@@ -24,7 +26,7 @@ with head as materialized (
             ) as is_open
     from head h
     left join (
-        select number, end_offset
+        select number, place, end_offset
         from draft_pieces
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(epoch)s
         order by number desc, begin_offset desc
@@ -32,12 +34,13 @@ with head as materialized (
     ) as n on true
 ), added as (
     insert into draft_pieces (
-        tenant_id, session_id, epoch, number, begin_offset, end_offset, run_id, after_seq, model, text
+        tenant_id, session_id, epoch, number, place, begin_offset, end_offset, run_id, after_seq, model,
+        text
     )
-    select %(tenant_id)s, %(session_id)s, %(epoch)s, %(number)s, d.old_offset,
-        d.old_offset + octet_length(%(text)b), %(run_id)s, %(after_seq)s, %(model)s, %(text)b
+    select %(tenant_id)s, %(session_id)s, %(epoch)s, %(number)s, d.old_place + 1,
+        d.old_offset, d.old_offset + octet_length(%(text)b), %(run_id)s, %(after_seq)s, %(model)s, %(text)b
     from draft d
-    where d.is_open and d.old_offset = %(offset)s
+    where d.is_open and d.old_offset = %(offset)s and d.old_place < %(max_pieces)s
         and d.old_offset + octet_length(%(text)b) <= %(max_bytes)s
     on conflict do nothing
     returning end_offset
@@ -47,7 +50,8 @@ with head as materialized (
         and (epoch < %(epoch)s or (epoch = %(epoch)s and number < %(number)s))
         and exists (select from added) and %(offset)s = 0
 )
-select incarnation, seq, chain_hash, writer_run_id, writer_epoch, is_open,
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch,
+    is_open and old_place < %(max_pieces)s as is_open,
     coalesce((select end_offset from added), old_offset) as end_offset
 from draft;
 

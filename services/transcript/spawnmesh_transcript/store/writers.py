@@ -24,8 +24,6 @@ class MovedClaim:
 
     head: Head
     is_moved: bool
-    has_retracted: bool
-    """The claim that ended had a draft."""
 
 
 async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> MovedClaim | None:
@@ -50,8 +48,7 @@ async def _move_claim(
         rows = await database.call(key.tenant_id, _SQL["move_claim"], parameters)
         if not rows:
             return None
-        row = rows[0]
-        moved = MovedClaim(head_of(row), bool(row["is_moved"]), bool(row["has_retracted"]))
+        moved = MovedClaim(head_of(rows[0]), bool(rows[0]["is_moved"]))
         if moved.is_moved or not supersedes(claim, moved.head):
             break
     return moved

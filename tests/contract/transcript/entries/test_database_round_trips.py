@@ -80,7 +80,7 @@ async def _release(database: Database, key: Key, first: Append) -> object:
 
 
 async def _drafted(database: Database, key: Key, first: Append) -> object:
-    piece = DraftPiece(DraftId(CLAIM.run_id, CLAIM.epoch, 1), 9, "p/m", 0, b"text")
+    piece = DraftPiece(DraftId(CLAIM.run_id, CLAIM.epoch, 1), 1, "p/m", 0, b"text")
     written = await draft_store.write_draft(database, key, piece)
     return written is not None and written.end_offset == 4
 

@@ -12,9 +12,18 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_transcript.rpc import watch_transcript
+from spawnmesh_transcript.store import drafts as draft_store
 
 from tests.support.transcript.drafts import write_draft
-from tests.support.transcript.fixtures import Session, Superuser, assistant, mirror, note, refused, user
+from tests.support.transcript.fixtures import (
+    Session,
+    Superuser,
+    assistant,
+    mirror,
+    note,
+    refused,
+    user,
+)
 
 SECONDS = 60.0
 MIB = 1024 * 1024
@@ -276,11 +285,14 @@ async def test_WriteDraft__a_tenant_that_masks_secrets_has_no_drafts(session: Se
 async def test_WatchTranscript__many_watchers_of_a_draft_get_the_same(session: Session) -> None:
     claim = await session.acquire(1)
     pieces = [f"{number} " for number in range(40)]
+    watchers = 20
+    are_watching = asyncio.Barrier(watchers + 1)
 
     async def read() -> str:
         text = ""
         async with watching(session) as watch:
             await watch.next()
+            await are_watching.wait()
             while True:
                 kind, what, *_ = await watch.next()
                 if kind == "entry":
@@ -289,9 +301,60 @@ async def test_WatchTranscript__many_watchers_of_a_draft_get_the_same(session: S
                 text += what
 
     async with asyncio.TaskGroup() as group:
-        reading = [group.create_task(read()) for _ in range(20)]
-        offset = 0
-        for piece in pieces:
+        reading = [group.create_task(read()) for _ in range(watchers)]
+        offset = (await write_draft(session, claim, pieces[0])).end_offset
+        await are_watching.wait()
+        for piece in pieces[1:]:
             offset = (await write_draft(session, claim, piece, offset=offset)).end_offset
         await session.append([assistant("".join(pieces))], claim=claim)
     assert {task.result() for task in reading} == {"".join(pieces)}
+
+
+async def test_WriteDraft__a_seq_that_is_not_near_the_head_is_that_of_no_draft(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = await session.acquire(1)
+    for seq in (2, 2**63 - 1):
+        assert await write_draft(session, claim, "abc", after_seq=seq) == live_pb.WriteDraftResponse()
+    monkeypatch.setattr(draft_store, "MAX_ENTRIES_MEANWHILE", 3)
+    await session.append([note("n")] * 4)
+    assert await write_draft(session, claim, "abc", after_seq=1) == live_pb.WriteDraftResponse()
+    assert (await write_draft(session, claim, "abc", after_seq=2)).accepts_more
+
+
+async def test_WriteDraft__a_draft_has_a_bounded_number_of_pieces(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_store, "MAX_PIECES", 3)
+    claim = await session.acquire(1)
+    written = [await write_draft(session, claim, "x", offset=offset) for offset in range(5)]
+    assert [(one.end_offset, one.accepts_more) for one in written] == [
+        (1, True),
+        (2, True),
+        (3, True),
+        (3, False),
+        (3, False),
+    ]
+    assert (await write_draft(session, claim, "y", number=2)).accepts_more
+
+
+async def test_WatchTranscript__pieces_that_were_cut_anew_come_with_the_next_one(
+    session: Session, superuser: Superuser
+) -> None:
+    """The server lost its last writes, and the run writes the same text in other pieces."""
+    claim = await session.acquire(1)
+    await write_draft(session, claim, "abc")
+    await write_draft(session, claim, "def", offset=3)
+    async with watching(session) as watch:
+        assert await watch.many(3) == [("entry", 1, False), ("delta", "abc", True), ("delta", "def", False)]
+        await superuser.execute(
+            "delete from draft_pieces where session_id = %s and begin_offset = 3", (session.session_id,)
+        )
+        await write_draft(session, claim, "d", offset=3)
+        await write_draft(session, claim, "efgh", offset=4)
+        await write_draft(session, claim, "i", offset=8)
+        text = ""
+        while text != "ghi":
+            kind, piece, _ = await watch.next()
+            assert kind == "delta"
+            text += piece

@@ -285,6 +285,8 @@ WORKS: dict[str, tuple[Work, int]] = {
             text=b"y",
             model="m",
             max_bytes=10 * ROWS,
+            max_pieces=10 * ROWS,
+            max_entries=1_000,
         ),
         12,
     ),

@@ -46,8 +46,9 @@ class LiveServiceStub:
       came late, and adds nothing. In every case the response says how many bytes the draft has:
       continue there. After a crash of the database it can have fewer than before.
     - Nothing is kept, and `accepts_more` is false, if the tenant masks secrets, because a secret
-      is known by its end; if the draft has 1 MiB; and once the answer is an entry. The watchers
-      then get the rest with the entry.
+      is known by its end; if the draft would have more than 1 MiB or 10,000 pieces; if `after_seq`
+      is behind the head or more than 1,000 entries before it; and once the answer is an entry. The
+      watchers get with the entry what they do not have.
     - WRITER_CLAIM_LOST with the head if the claim is not the current one. The end of a claim
       retracts its draft.
     """
@@ -83,8 +84,9 @@ class LiveServiceAsyncStub(LiveServiceStub):
       came late, and adds nothing. In every case the response says how many bytes the draft has:
       continue there. After a crash of the database it can have fewer than before.
     - Nothing is kept, and `accepts_more` is false, if the tenant masks secrets, because a secret
-      is known by its end; if the draft has 1 MiB; and once the answer is an entry. The watchers
-      then get the rest with the entry.
+      is known by its end; if the draft would have more than 1 MiB or 10,000 pieces; if `after_seq`
+      is behind the head or more than 1,000 entries before it; and once the answer is an entry. The
+      watchers get with the entry what they do not have.
     - WRITER_CLAIM_LOST with the head if the claim is not the current one. The end of a claim
       retracts its draft.
     """
@@ -123,8 +125,9 @@ class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
           came late, and adds nothing. In every case the response says how many bytes the draft has:
           continue there. After a crash of the database it can have fewer than before.
         - Nothing is kept, and `accepts_more` is false, if the tenant masks secrets, because a secret
-          is known by its end; if the draft has 1 MiB; and once the answer is an entry. The watchers
-          then get the rest with the entry.
+          is known by its end; if the draft would have more than 1 MiB or 10,000 pieces; if `after_seq`
+          is behind the head or more than 1,000 entries before it; and once the answer is an entry. The
+          watchers get with the entry what they do not have.
         - WRITER_CLAIM_LOST with the head if the claim is not the current one. The end of a claim
           retracts its draft.
         """
