@@ -21,7 +21,16 @@ from spawnmesh_runtime.process import run_process
 from tests.bench.comparison import TOLERANCE, read_metrics, slower_metrics
 from tests.bench.harness import Bench, Metric
 
-_NOT_AREAS = ("__main__", "comparison", "flooder", "harness", "floors", "one_row")
+_NOT_AREAS = (
+    "__main__",
+    "comparison",
+    "flooder",
+    "floors",
+    "harness",
+    "live_provider",
+    "live_watchers",
+    "one_row",
+)
 
 
 def areas() -> list[str]:

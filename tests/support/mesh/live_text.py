@@ -1,0 +1,222 @@
+"""Models that speak on command, and watchers of transcripts whose connections are cut."""
+
+import asyncio
+import json
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from uuid import uuid4
+
+from aiohttp import web
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import live_service_pb2 as pb
+from spawnmesh.transcript.v1.entry_pb2 import Entry
+from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
+from spawnmesh_client.wire import WireMesh
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.status import Status
+
+from tests.support.links import Dial, Link
+from tests.support.model_router.responses import COMPLETED, CREATED, Event, called, failed, numbered, said
+from tests.support.waiting import eventually
+
+_CHUNK_BYTES = 64 * 1024
+_PAUSE_SECONDS = 0.05
+_CALL_SECONDS = 3600.0
+_ALPHABET = "etaoin \n\u00e9\u00df\u03c9\u0436\u05d0\u0b95\u65e5\u672c\u8a9e\u20ac\U0001f600\U0001f9d1\u0301"
+
+
+def pieces(seed: object) -> Iterator[str]:
+    """Yield texts of one to twelve characters for ever, with characters of one to four bytes."""
+    random = Random(f"pieces {seed}")
+    while True:
+        yield "".join(random.choices(_ALPHABET, k=random.randint(1, 12)))
+
+
+class Speech:
+    """Answers a request to OpenAI's responses, with the text that `say` is given meanwhile.
+
+    `text` is all that was said. The answer ends with a tool call if there is one.
+    """
+
+    def __init__(self, tool: str = "") -> None:
+        self.text = ""
+        self.is_over = False
+        self._calls = called(f"call_{uuid4().hex}", tool, "{}", place=1) if tool else []
+        self._commands: asyncio.Queue[Sequence[Event] | None] = asyncio.Queue()
+
+    def say(self, *texts: str) -> None:
+        """Send each text in an event of its own."""
+        self.text += "".join(texts)
+        self._commands.put_nowait([event for event in said(*texts) if event["type"].endswith("text.delta")])
+
+    def end(self) -> None:
+        """Complete the answer."""
+        self.is_over = True
+        whole = said(self.text)
+        self._commands.put_nowait([*whole[-3:], *self._calls, COMPLETED])
+
+    def break_off(self) -> None:
+        """Close the connection in the middle of the answer."""
+        self._commands.put_nowait(None)
+
+    def fail(self) -> None:
+        """Report an error of the provider in the middle of the answer."""
+        self._commands.put_nowait([failed("server_error", "The server had an error.")])
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        events: Sequence[Event] | None = [*CREATED, *said("")[:2]]
+        number = 0
+        while events is not None:
+            for event in numbered(*events):
+                number += 1
+                data = json.dumps({**event, "sequence_number": number})
+                await response.write(f"event: {event['type']}\ndata: {data}\n\n".encode())
+            if events[-1]["type"] in ("response.completed", "response.failed"):
+                await response.write_eof()
+                return response
+            events = await self._commands.get()
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+
+class CuttingLink(Link):
+    """A proxy that closes its connection within the bytes that a server sends."""
+
+    def __init__(self, dial: Dial) -> None:
+        super().__init__(dial)
+        self._left: int | None = None
+
+    def cut_after(self, byte_count: int) -> None:
+        """Let so many more bytes through to the client. Then close the connection."""
+        self._left = byte_count
+
+    async def backward(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Forward what the server sends, up to the cut."""
+        try:
+            while data := await reader.read(_CHUNK_BYTES):
+                passing = data[: self._left]
+                writer.write(passing)
+                await writer.drain()
+                if self._left is not None:
+                    self._left -= len(passing)
+                if self._left == 0:
+                    self._left = None
+                    break
+            writer.close()
+        except OSError:
+            writer.transport.abort()
+
+
+@dataclass
+class Watcher:
+    """Reads the events of a transcript, over as many connections as it takes.
+
+    `on_first_event` is called behind the first event of each connection. After a cut, the next one
+    begins when `may_resume` returns true.
+    """
+
+    mesh: WireMesh
+    session_id: str
+    on_first_event: Callable[[], None] = lambda: None
+    may_resume: Callable[[], bool] = lambda: True
+    events: list[pb.WatchTranscriptResponse] = field(default_factory=list)
+    cut_count: int = 0
+    """Connections that ended behind an event."""
+    cuts_within_drafts: int = 0
+
+    @property
+    def drafts(self) -> "Drafts":
+        return drafts_of(self.events)
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [one.entry_appended.entry for one in self.events if one.HasField("entry_appended")]
+
+    async def watch(self) -> None:
+        """Watch until cancelled. Resume with the newest cursor when a connection ends."""
+        peer = self.mesh.service("transcript")
+        stub, cursor = LiveServiceStub(peer.channel), ""
+        while True:
+            request = pb.WatchTranscriptRequest(session_id=self.session_id, cursor=cursor)
+            answers = peer.stream(stub.WatchTranscript, request, timeout_seconds=_CALL_SECONDS)
+            is_first, has_event = True, False
+            try:
+                async with aclosing(answers):
+                    async for answer in answers:
+                        self._check(answer, is_first=is_first)
+                        is_first, cursor = False, answer.cursor
+                        if answer.WhichOneof("event"):
+                            self.events.append(answer)
+                            if not has_event:
+                                has_event = True
+                                self.on_first_event()
+            except MeshError as error:
+                if error.status is not Status.UNAVAILABLE:
+                    raise
+            if has_event:
+                self.cut_count += 1
+                self.cuts_within_drafts += bool(self.drafts.open_text)
+                await eventually(self.may_resume)
+            else:
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _check(self, answer: pb.WatchTranscriptResponse, *, is_first: bool) -> None:
+        assert (answer.WhichOneof("event") is None) == is_first, "only the first response has no event"
+        assert answer.read_seq >= (self.events[-1].read_seq if self.events else 0)
+
+
+@asynccontextmanager
+async def watching(*watchers: Watcher) -> AsyncIterator[None]:
+    """Let them watch during the block, which fails if one of them does."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(watcher.watch()) for watcher in watchers]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+@dataclass
+class Drafts:
+    """The drafts of a feed: those that became entries, those that were retracted, and the open one."""
+
+    completed: list[str] = field(default_factory=list)
+    retracted: list[str] = field(default_factory=list)
+    open_text: str = ""
+
+
+def drafts_of(events: Sequence[pb.WatchTranscriptResponse]) -> Drafts:
+    """Follow the contract of WatchTranscript. Raises AssertionError if the events break it."""
+    found, is_open = Drafts(), False
+    for event in events:
+        match event.WhichOneof("event"):
+            case "draft_delta":
+                assert event.draft_delta.begins_draft is not is_open, "one draft ends before the next"
+                assert event.draft_delta.text
+                is_open, found.open_text = True, found.open_text + event.draft_delta.text
+            case "draft_retracted":
+                assert is_open, "a draft that had not begun was retracted"
+                found.retracted.append(found.open_text)
+                is_open, found.open_text = False, ""
+            case "entry_appended" if event.entry_appended.completes_draft:
+                assert is_open, "a draft that had not begun was completed"
+                assert found.open_text == text_of(event.entry_appended.entry)
+                found.completed.append(found.open_text)
+                is_open, found.open_text = False, ""
+    return found
+
+
+def text_of(entry: Entry) -> str:
+    """Return the text blocks of a message, one behind the other."""
+    return "".join(block.text.text for block in entry.body.message.content)
+
+
+def answers_of(entries: Sequence[Entry]) -> list[str]:
+    """Return the texts of the answers of models."""
+    answers = [one for one in entries if one.body.message.role == message_pb2.ROLE_ASSISTANT]
+    return [text_of(one) for one in answers]
