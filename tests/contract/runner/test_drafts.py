@@ -105,7 +105,7 @@ async def test_WriteDraft__a_full_draft_gets_no_more_text(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.hold_model, mesh.max_draft_bytes = asyncio.Event(), 100_000
-    mesh.spoken_first = ("€" * 60_000, "€")
+    mesh.spoken_first = ("€" * 60_001,)
     mesh.answers.append(saying("€" * 60_001))
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path):

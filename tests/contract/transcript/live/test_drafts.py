@@ -92,11 +92,20 @@ async def test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text(sess
         assert await watch.many(2) == [("delta", ", Ada", False), ("entry", 3, True)]
         # The same draft does not come again.
         assert not (await write_draft(session, claim, ", Bob", offset=13, after_seq=2)).accepts_more
-        await session.append([note("later")])
-        assert await watch.next() == ("entry", 4, False)
+        for seq in (4, 5):
+            await session.append([note("later")])
+            assert await watch.next() == ("entry", seq, False)
 
 
-async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retracted(session: Session) -> None:
+async def kept_drafts(session: Session, superuser: Superuser) -> list[tuple[int, int, bytes]]:
+    """Return epoch, number and text of each stored piece."""
+    query = "select epoch, number, text from draft_pieces where session_id = %s order by 1, 2"
+    return [*await (await superuser.execute(query, (session.session_id,))).fetchall()]
+
+
+async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retracted(
+    session: Session, superuser: Superuser
+) -> None:
     claim = await session.acquire(1)
     async with watching(session) as watch:
         assert await watch.next() == ("entry", 1, False)
@@ -107,13 +116,15 @@ async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retrac
         assert await watch.many(2) == [("draft_retracted",), ("delta", "Two", True)]
         # What was said first comes late.
         assert (await write_draft(session, claim, " and a half", offset=3)).end_offset == 0
+        assert (await write_draft(session, claim, "One")).end_offset == 0
+        assert await kept_drafts(session, superuser) == [(1, 2, b"Two")]
         await session.append([assistant("Three")], claim=claim)
         assert await watch.many(2) == [("draft_retracted",), ("entry", 2, False)]
 
 
 @pytest.mark.parametrize("how", ["released", "taken over"])
 async def test_WatchTranscript__the_end_of_the_claim_retracts_its_draft(
-    session: Session, how: str, monkeypatch: pytest.MonkeyPatch
+    session: Session, superuser: Superuser, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_transcript, "_POLL_SECONDS", 3600.0)
     claim = await session.acquire(1)
@@ -129,6 +140,7 @@ async def test_WatchTranscript__the_end_of_the_claim_retracts_its_draft(
         assert await watch.next() == ("entry", 2, False)
         with refused(Reason.WRITER_CLAIM_LOST):
             await write_draft(session, claim, "One", number=2)
+        assert await kept_drafts(session, superuser) == []
     async with watching(session) as late:
         assert await late.many(2) == [("entry", 1, False), ("entry", 2, False)]
 
@@ -207,7 +219,7 @@ async def test_WatchTranscript__entries_of_others_leave_the_draft_open(session: 
         assert await watch.next() == ("entry", 3, True)
 
 
-async def test_WatchTranscript__a_deleted_transcript_ends_it(session: Session) -> None:
+async def test_WatchTranscript__a_deleted_transcript_ends_it(session: Session, superuser: Superuser) -> None:
     claim = await session.acquire(1)
     await write_draft(session, claim, "abc")
     async with watching(session) as watch:
@@ -216,6 +228,7 @@ async def test_WatchTranscript__a_deleted_transcript_ends_it(session: Session) -
         await session.delete()
         with refused(Reason.NOT_FOUND):
             await watch.next()
+    assert await kept_drafts(session, superuser) == []
     with refused(Reason.NOT_FOUND):
         async with watching(session):
             pass
@@ -339,9 +352,10 @@ async def test_WriteDraft__a_draft_has_a_bounded_number_of_pieces(
 
 
 async def test_WatchTranscript__pieces_that_were_cut_anew_come_with_the_next_one(
-    session: Session, superuser: Superuser
+    session: Session, superuser: Superuser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server lost its last writes, and the run writes the same text in other pieces."""
+    monkeypatch.setattr(watch_transcript, "_POLL_SECONDS", 3600.0)
     claim = await session.acquire(1)
     await write_draft(session, claim, "abc")
     await write_draft(session, claim, "def", offset=3)
@@ -358,3 +372,10 @@ async def test_WatchTranscript__pieces_that_were_cut_anew_come_with_the_next_one
             kind, piece, _ = await watch.next()
             assert kind == "delta"
             text += piece
+
+
+async def test_PurgeTenant__leaves_no_draft(session: Session, superuser: Superuser) -> None:
+    await write_draft(session, await session.acquire(1), "abc")
+    while not (await session.purge_tenant()).done:
+        pass
+    assert await kept_drafts(session, superuser) == []
