@@ -23,5 +23,6 @@ async def acquire_writer(
         raise not_found("transcript", key.session_id)
     if not acquired.is_moved:
         raise claim_lost(acquired.head)
-    deps.notifier.draft_changed(key)
+    if acquired.has_retracted:
+        deps.notifier.draft_changed(key)
     return pb.AcquireWriterResponse(head=render_head(acquired.head))

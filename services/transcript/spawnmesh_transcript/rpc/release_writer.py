@@ -20,5 +20,6 @@ async def release_writer(
     released = await writer_store.release_writer(deps.database, key, claim)
     if released is None:
         raise not_found("transcript", key.session_id)
-    deps.notifier.draft_changed(key)
+    if released.has_retracted:
+        deps.notifier.draft_changed(key)
     return pb.ReleaseWriterResponse(head=render_head(released.head))

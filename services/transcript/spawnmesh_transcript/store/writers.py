@@ -24,6 +24,10 @@ class MovedClaim:
 
     head: Head
     is_moved: bool
+    has_retracted: bool
+    """The claim that ended had a draft. A first piece that was being written may be missed: its
+    watchers hear of the end when they look again.
+    """
 
 
 async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> MovedClaim | None:
@@ -48,7 +52,8 @@ async def _move_claim(
         rows = await database.call(key.tenant_id, _SQL["move_claim"], parameters)
         if not rows:
             return None
-        moved = MovedClaim(head_of(rows[0]), bool(rows[0]["is_moved"]))
+        row = rows[0]
+        moved = MovedClaim(head_of(row), bool(row["is_moved"]), bool(row["has_retracted"]))
         if moved.is_moved or not supersedes(claim, moved.head):
             break
     return moved

@@ -5,7 +5,8 @@
 -- head after that. `is_moved` is false, and the head is as it was when the statement began, if a
 -- higher claim is current. Returns no row if there is no transcript that can be written. Deletes
 -- the draft of the claim that it ends, except for a piece that is being written, which no reader
--- gets. Locks the transcript's row. Indexes: primary keys.
+-- gets; `has_retracted` is true if it deleted any. Locks the transcript's row. Indexes: primary
+-- keys.
 with moved as (
     update transcripts
     set writer_run_id = %(new_run_id)s, writer_epoch = %(epoch)s
@@ -18,11 +19,13 @@ with moved as (
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
         and epoch < %(epoch)s + (%(new_run_id)s = '')::integer
         and exists (select from moved)
+    returning true
 )
-select incarnation, seq, chain_hash, writer_run_id, writer_epoch, true as is_moved
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch, true as is_moved,
+    exists (select from retracted) as has_retracted
 from moved
 union all
-select incarnation, seq, chain_hash, writer_run_id, writer_epoch, false
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch, false, false
 from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
     and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
