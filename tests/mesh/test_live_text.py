@@ -145,8 +145,9 @@ async def test_killed_transcript_service_takes_no_text_from_its_watchers(
         await speak(speech, 3, *watchers)
         await stack.processes["transcript"].kill()
         await speak(speech, 4)
-        speech.end()
         await stack.restart("transcript")
+        # A busy machine may start the service too slowly for a run that has its answer already.
+        speech.end()
         entries = await entries_after_success(mesh, session.session_id)
         for watcher in watchers:
             await eventually(partial(has_all, watcher, entries))

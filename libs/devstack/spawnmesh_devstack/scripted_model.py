@@ -3,7 +3,7 @@ N`.
 
 It speaks the wire format of OpenAI's chat completions. The model `agent` plays the demo's agents by
 rule. `flaky` is always over its rate limit. `opener` reads the attached files and then is over its
-limit, so that the next model can answer from them. `slow` counts for half a minute, so that there
+limit, so that the next model can answer from them. `slow` counts for three minutes, so that there
 is time to interrupt it, and then answers the message that came meanwhile.
 """
 
@@ -70,7 +70,7 @@ async def _complete(http: web.Request) -> web.StreamResponse:
 def _count(conversation: Conversation) -> Reply:
     """Count, unless an interrupt ended that: then repeat the newest text."""
     if conversation.since(_INTERRUPTED) is None:
-        return Reply(" ".join(str(number) for number in range(1, 1000)))
+        return Reply(" ".join(str(number) for number in range(1, 4000)))
     return Reply(f"You said: {conversation.said()[-1]}")
 
 
