@@ -11,6 +11,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh_client.wire import WireMesh, connect_wire
+from spawnmesh_core.errors import Unavailable
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.stack import Stack
 
@@ -55,7 +56,16 @@ async def entries_after_success(mesh: WireMesh, session_id: str) -> list[Entry]:
     run = waited.session.latest_run
     assert waited.done
     assert run.state == session_pb2.RUN_STATE_SUCCEEDED, run
-    return [entry async for entry in mesh.transcript(session_id)]
+
+    async def listed() -> list[Entry]:
+        """Return nothing while the channel waits to connect again after a restart."""
+        try:
+            return [entry async for entry in mesh.transcript(session_id)]
+        except Unavailable:
+            return []
+
+    found: list[Entry] = await eventually(listed)
+    return found
 
 
 def has_all(watcher: Watcher, entries: list[Entry]) -> bool:
