@@ -50,8 +50,9 @@ class LiveMessage:
 
 
 def ends_run(event: SessionEvent) -> bool:
-    """Return whether a run has ended with the event."""
-    return event.run_state in _ENDED_STATES
+    """Return whether a run of the session has ended with the event."""
+    # The event of a child's result has the state of the child's run.
+    return event.kind == session_pb2.SESSION_EVENT_KIND_RUN and event.run_state in _ENDED_STATES
 
 
 async def live_messages(

@@ -37,10 +37,10 @@ class Heard:
                     self.differing_count += 1
 
     def is_exactly(self, stored: Sequence[Entry]) -> bool:
-        """Return whether the watcher got the stored entries from the first one on, each once, and
-        of each answer exactly its text.
+        """Return whether the watcher got the stored entries, each once, and of each answer exactly
+        its text.
         """
-        return not self.differing_count and self.entries == stored[: len(self.entries)]
+        return not self.differing_count and self.entries == list(stored)
 
 
 async def listen(mesh: WireMesh, session_id: str, heard: Heard) -> None:

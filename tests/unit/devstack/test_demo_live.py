@@ -30,7 +30,8 @@ def heard(second: str, *, entries: list[Entry] = STORED) -> Heard:
 
 def test_text_that_is_that_of_the_entries_is_exact() -> None:
     watcher = heard("three.")
-    assert watcher.is_exactly([*STORED, said(3, "Behind the end.")])
+    assert watcher.is_exactly(STORED)
+    assert not watcher.is_exactly([*STORED, said(3, "It did not come.")])
     assert (watcher.piece_count, watcher.retracted_count, len(watcher.entries)) == (3, 1, 2)
 
 
