@@ -408,3 +408,12 @@ async def test_text_has_its_run_and_model(mesh: FakeMesh, keys: Path) -> None:
     async with opened(mesh, keys) as session, aclosing(session.live()) as events:
         one = await anext(events)
     assert one == TextDelta(f"0.1.{RUN_ID}", RUN_ID, "p/m", "On", begins_draft=True)
+
+
+def test_the_end_of_a_childs_run_is_not_that_of_a_run_of_the_session() -> None:
+    ended = session_pb2.RUN_STATE_SUCCEEDED
+    child = session_pb2.SessionEvent(
+        kind=session_pb2.SESSION_EVENT_KIND_CHILD_ANNOUNCED, run_id="run_child", run_state=ended
+    )
+    assert not live_streams.ends_run(child)
+    assert live_streams.ends_run(run_event(1, ended))
