@@ -114,7 +114,7 @@ async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retrac
         # The model broke off; another one begins.
         await write_draft(session, claim, "Two", number=2)
         assert await watch.many(2) == [("draft_retracted",), ("delta", "Two", True)]
-        # What was said first comes late.
+        # A piece of the first one comes late.
         assert (await write_draft(session, claim, " and a half", offset=3)).end_offset == 0
         assert (await write_draft(session, claim, "One")).end_offset == 0
         assert await kept_drafts(session, superuser) == [(1, 2, b"Two")]
