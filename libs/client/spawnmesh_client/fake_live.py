@@ -26,7 +26,7 @@ async def watch_transcript(
     `look` returns the record of the session, and raises NOT_FOUND.
     """
     session_id = request.session_id
-    seq, offset = _parse(request.cursor, session_id)
+    seq, offset = _parse(request.cursor, session_id, request.after_seq)
     look(session_id)
     yield _response(session_id, seq, offset)
     while True:
@@ -72,9 +72,9 @@ def _response(
     )
 
 
-def _parse(cursor: str, session_id: str) -> tuple[int, int]:
+def _parse(cursor: str, session_id: str, after_seq: int) -> tuple[int, int]:
     if not cursor:
-        return 0, 0
+        return after_seq, 0
     found = re.fullmatch(rf"{session_id}-(\d+)-(\d+)", cursor)
     if found is None:
         raise invalid("cursor", f"is no cursor of WatchTranscript for {session_id}")

@@ -96,7 +96,7 @@ class FakeServices:
             for event in record.events[cursor:]:
                 cursor = event.cursor
                 yield rpc.WatchSessionResponse(event=event)
-            if record.is_terminal:
+            if record.is_terminal or request.ends_at_newest:
                 return
             await asyncio.sleep(_POLL_SECONDS)
 

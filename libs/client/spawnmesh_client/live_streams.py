@@ -56,15 +56,17 @@ def ends_run(event: SessionEvent) -> bool:
 
 
 async def live_messages(
-    wire: WireMesh, session_id: str, after: str = ""
+    wire: WireMesh, session_id: str, begin: "LivePosition | None" = None
 ) -> AsyncGenerator[LiveMessage, None]:
-    """Yield the messages behind the cursor, under the rules of `Session.live`."""
-    position = _Position.parse(after)
+    """Yield the messages behind the position, by default from the first, under the rules of
+    `Session.live`.
+    """
+    position = begin or LivePosition()
     has_news = asyncio.Event()
     steps = _session_steps(wire, session_id, position.event_cursor)
-    answers = _transcript_answers(wire, session_id, position.transcript_cursor, has_news)
+    answers = _transcript_answers(wire, session_id, position, has_news)
     held: _Step | None = None
-    is_beginning = not after
+    is_beginning = not position.transcript_cursor and not position.read_seq
     async with _reading(steps) as session, _reading(answers) as transcript:
         while True:
             if held is not None and position.read_seq >= held.after_seq:
@@ -125,9 +127,9 @@ async def _head_seq(wire: WireMesh, session_id: str) -> int:
 
 
 async def _transcript_answers(
-    wire: WireMesh, session_id: str, cursor: str, has_news: asyncio.Event
+    wire: WireMesh, session_id: str, position: "LivePosition", has_news: asyncio.Event
 ) -> AsyncGenerator[live_rpc.WatchTranscriptResponse, None]:
-    """Yield the answers behind the cursor, and resume after a restart of the service.
+    """Yield the answers behind the position, and resume after a restart of the service.
 
     Wait for the transcript of a session that is being spawned: look again when `has_news` is set,
     and after a pause. End if the spawn has failed. Raises NotFound if the transcript was deleted.
@@ -136,8 +138,11 @@ async def _transcript_answers(
     stub = LiveServiceStub(peer.channel)
     retry = RetryPolicy(_RETRY_SECONDS)
     is_spawned = False
+    cursor, after_seq = position.transcript_cursor, position.read_seq
     while True:
-        request = live_rpc.WatchTranscriptRequest(session_id=session_id, cursor=cursor)
+        request = live_rpc.WatchTranscriptRequest(
+            session_id=session_id, cursor=cursor, after_seq=after_seq
+        )
         answers = peer.stream(stub.WatchTranscript, request, timeout_seconds=_WATCH_CALL_SECONDS)
         has_news.clear()
         retry.begin_attempt()
@@ -181,24 +186,24 @@ async def _retried(call: Callable[[], Awaitable[T]]) -> T:
 
 
 @dataclass(slots=True)
-class _Position:
-    """A position in both streams, and the run whose draft is open."""
+class LivePosition:
+    """A position in both streams, and the run whose draft is open. It moves with the streams."""
 
     event_cursor: int = 0
+    read_seq: int = 0
     transcript_cursor: str = ""
     open_run_id: str = ""
-    read_seq: int = 0
     _ended_run_ids: set[str] = field(default_factory=set)
 
     @classmethod
-    def parse(cls, cursor: str) -> "_Position":
+    def parse(cls, cursor: str) -> "LivePosition":
         """Return the position of a cursor. Raises InvalidRequest."""
         if not cursor:
             return cls()
         if (parts := _CURSOR.fullmatch(cursor)) is None:
             raise invalid("after", "is no cursor of `live`")
         event_cursor, transcript_cursor, open_run_id = parts.groups()
-        return cls(int(event_cursor), transcript_cursor, open_run_id or "")
+        return cls(int(event_cursor), 0, transcript_cursor, open_run_id or "")
 
     def take_answer(self, answer: live_rpc.WatchTranscriptResponse) -> Iterator[LiveMessage]:
         """Go on behind the answer, and yield its message, if it has one that counts."""

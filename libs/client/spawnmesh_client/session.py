@@ -10,7 +10,7 @@ from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.live import LiveEvent, live_event
-from spawnmesh_client.live_streams import live_messages
+from spawnmesh_client.live_streams import LivePosition, live_messages
 from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
 from spawnmesh_client.transcript_files import search_entries
 from spawnmesh_client.view_of import view_of
@@ -59,23 +59,27 @@ class Session(SessionFields):
             trace_id=ended.trace_id,
         )
 
-    async def events(self, *, after: int = 0) -> AsyncIterator[SessionEvent]:
-        """Yield the events after the cursor, each once and in order, until the session has ended.
+    async def events(self, *, after: int = 0, wait: bool = True) -> AsyncIterator[SessionEvent]:
+        """Yield the events after the cursor, each once and in order, until the session has ended, or
+        without `wait` until the newest one.
 
         It continues after a restart of the service, and gives up after a minute without an answer.
         To continue in another program, pass the `cursor` of the last event.
         """
-        async with aclosing(self._wire.watch(self.session_id, after)) as events:
+        watched = self._wire.watch(self.session_id, after, ends_at_newest=not wait)
+        async with aclosing(watched) as events:
             async for event in events:
                 yield view_of(SessionEvent, event)
 
-    async def live(self, *, after: str = "") -> AsyncGenerator[LiveEvent, None]:
+    async def live(self, *, after: str = "", after_event: int = 0, after_seq: int = 0) -> AsyncGenerator[LiveEvent, None]:
         """Yield the events, the text of answers while models give them, and the entries of the
         transcript, each once and in order, until the session has ended.
 
         - The text of a draft is followed by the entry that has exactly this text, or by
           `DraftRetracted`. A tenant that masks secrets has no drafts, only entries.
         - The end of a run, and that of the session, comes behind all entries before it.
+        - Without a cursor, it begins behind the event and the entry that are named, or with the
+          first ones.
         - It continues after restarts of services, and gives up after a minute without an answer. To
           continue in another program, pass the `cursor` of the last event. Close the generator to
           end it early.
@@ -83,7 +87,8 @@ class Session(SessionFields):
         Raises NotFound when the session is deleted, and InvalidRequest for a text that is no cursor
         of this session.
         """
-        async with aclosing(live_messages(self._wire, self.session_id, after)) as messages:
+        begin = LivePosition.parse(after) if after else LivePosition(after_event, after_seq)
+        async with aclosing(live_messages(self._wire, self.session_id, begin)) as messages:
             async for message in messages:
                 yield live_event(message)
 

@@ -166,10 +166,10 @@ class WireMesh:
         return await wait_session(self._session, session_id, left, on_session)
 
     async def watch(
-        self, session_id: str, after_cursor: int = 0
+        self, session_id: str, after_cursor: int = 0, *, ends_at_newest: bool = False
     ) -> AsyncGenerator[session_pb2.SessionEvent, None]:
         """Yield the session's events after the cursor, each once and in order, until a terminal
-        one.
+        one, or until the newest one.
 
         Resume after a restart of the service; give up after a minute without an answer. To resume a
         watch, pass the cursor of its last event.
@@ -177,7 +177,9 @@ class WireMesh:
         await self.session(session_id)
         retry = RetryPolicy(_RETRY_SECONDS)
         while True:
-            request = session_rpc.WatchSessionRequest(session_id=session_id, after_cursor=after_cursor)
+            request = session_rpc.WatchSessionRequest(
+                session_id=session_id, after_cursor=after_cursor, ends_at_newest=ends_at_newest
+            )
             events = self._session.stream(
                 self._sessions.WatchSession, request, timeout_seconds=_WATCH_CALL_SECONDS
             )

@@ -11,7 +11,7 @@ from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, Message, ToolCall
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh.transcript.v1.live_service_pb2 import DraftDelta, DraftRetracted, EntryAppended
-from spawnmesh_client.live_streams import LiveMessage, ends_run, live_messages
+from spawnmesh_client.live_streams import LiveMessage, LivePosition, ends_run, live_messages
 from spawnmesh_client.token_peer import UnknownPeer
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
@@ -157,7 +157,7 @@ async def print_session_live(mesh: WireMesh, printer: LivePrinter) -> None:
     """Print what happens behind the cursor of the printer, until the session has ended."""
     session_id = printer.session_id
     printer.begin(await mesh.session(session_id))
-    async with aclosing(live_messages(mesh, session_id, printer.cursor)) as messages:
+    async with aclosing(live_messages(mesh, session_id, LivePosition.parse(printer.cursor))) as messages:
         async for message in messages:
             printer.take(message)
             event = message.message

@@ -21,7 +21,9 @@ _POLL_SECONDS = 30.0  # A lost connection wakes all watchers; this is for a loss
 async def watch_session(
     request: WatchSessionRequest, caller: Caller, deps: Dependencies
 ) -> AsyncGenerator[WatchSessionResponse, None]:
-    """Yield every event after the cursor once and in order; end after a terminal one."""
+    """Yield every event after the cursor once and in order; end after a terminal one, or after the
+    newest one, if the request asks for that.
+    """
     tenant_id, session_id, after_cursor = caller.tenant_id, request.session_id, request.after_cursor
     family_root = family_root_of(caller)
     payload = events.payload_of(tenant_id, session_id)
@@ -41,7 +43,7 @@ async def watch_session(
                 if event.kind in TERMINAL_EVENT_KINDS:
                     return
             if not page:
-                if session.state in TERMINAL_SESSION_STATES:
+                if session.state in TERMINAL_SESSION_STATES or request.ends_at_newest:
                     return
                 await changed.wait(_POLL_SECONDS)
 

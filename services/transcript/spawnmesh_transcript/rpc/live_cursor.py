@@ -26,13 +26,13 @@ def render_cursor(session_id: str, incarnation: str, position: FeedPosition) -> 
     return urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
-def parse_cursor(cursor: str, session_id: str) -> tuple[str, FeedPosition]:
-    """Return the incarnation and the position of a cursor, or those of the beginning.
+def parse_cursor(cursor: str, session_id: str, after_seq: int) -> tuple[str, FeedPosition]:
+    """Return the incarnation and the position of a cursor; without one, the position after the seq.
 
     Raises INVALID_REQUEST for a text that is no cursor of the session.
     """
     if not cursor:
-        return "", FeedPosition()
+        return "", FeedPosition(after_seq)
     try:
         parts = json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         incarnation, position = _position_of(parts, session_id)

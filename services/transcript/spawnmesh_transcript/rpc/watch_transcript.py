@@ -38,7 +38,7 @@ async def watch_transcript(
     is deleted, or has another incarnation than at the first read or in the cursor.
     """
     key = parse_key(request.session_id, caller)
-    incarnation, position = parse_cursor(request.cursor, key.session_id)
+    incarnation, position = parse_cursor(request.cursor, key.session_id, request.after_seq)
     feed, is_first = LiveFeed(position), True
     with deps.listener.subscription(CHANNEL, transcript_topic(key), draft_topic(key)) as changed:
         while True:

@@ -397,6 +397,26 @@ async def test_WatchSession__every_event_once_and_in_order_from_any_cursor(
     assert await watch(events[-1].cursor) == []
 
 
+async def test_WatchSession__ends_at_the_newest_event_of_a_session_that_is_open(mesh: Mesh) -> None:
+    session = await mesh.spawn()
+
+    async def read(after: int) -> list[session_pb2.SessionEvent]:
+        request = pb.WatchSessionRequest(
+            session_id=session.session_id, after_cursor=after, ends_at_newest=True
+        )
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            return [
+                answer.event
+                async for answer in mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
+            ]
+
+    events = await read(0)
+    assert [event.cursor for event in events] == [1, 2]
+    assert events[-1].run_state == session_pb2.RUN_STATE_QUEUED
+    assert await read(1) == events[1:]
+    assert await read(2) == []
+
+
 async def test_WaitSession__says_when_the_time_was_over_first(mesh: Mesh) -> None:
     request = pb.WaitSessionRequest(session_id=(await mesh.spawn()).session_id)
     request.timeout.FromMilliseconds(50)

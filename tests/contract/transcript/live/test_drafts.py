@@ -65,9 +65,11 @@ class Watching:
 
 @asynccontextmanager
 async def watching(
-    session: Session, cursor: str = "", *, token: str = "", peer: Peer | None = None
+    session: Session, cursor: str = "", *, after_seq: int = 0, token: str = "", peer: Peer | None = None
 ) -> AsyncIterator[Watching]:
-    request = live_pb.WatchTranscriptRequest(session_id=session.session_id, cursor=cursor)
+    request = live_pb.WatchTranscriptRequest(
+        session_id=session.session_id, cursor=cursor, after_seq=after_seq
+    )
     source = peer or session.service.peer
     with use_token(token or session.client_token()):
         answers = source.stream(
@@ -95,6 +97,21 @@ async def test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text(sess
         for seq in (4, 5):
             await session.append([note("later")])
             assert await watch.next() == ("entry", seq, False)
+
+
+async def test_WatchTranscript__begins_behind_a_seq_unless_there_is_a_cursor(session: Session) -> None:
+    await session.append([user("one"), user("two"), user("three")])
+    async with watching(session, after_seq=2) as watch:
+        assert await watch.many(2) == [("entry", 3, False), ("entry", 4, False)]
+    claim = await session.acquire(1)
+    await write_draft(session, claim, "Hel", after_seq=4)
+    async with watching(session, after_seq=4) as watch:
+        assert await watch.next() == ("delta", "Hel", True)
+        await session.append([assistant("Hello")], claim=claim)
+        assert await watch.many(2) == [("delta", "lo", False), ("entry", 5, True)]
+    async with watching(session, watch.cursor, after_seq=1) as watch:
+        await session.append([user("four")])
+        assert await watch.next() == ("entry", 6, False)
 
 
 async def kept_drafts(session: Session, superuser: Superuser) -> list[tuple[int, int, bytes]]:

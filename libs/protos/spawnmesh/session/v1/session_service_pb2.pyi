@@ -420,19 +420,23 @@ class WatchSessionRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    ENDS_AT_NEWEST_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     after_cursor: _builtins.int
     """Return only events after this cursor. 0 means from the first event."""
+    ends_at_newest: _builtins.bool
+    """End the stream behind the newest event, instead of waiting for more."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         after_cursor: _builtins.int = ...,
+        ends_at_newest: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_cursor", b"after_cursor", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_cursor", b"after_cursor", "ends_at_newest", b"ends_at_newest", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

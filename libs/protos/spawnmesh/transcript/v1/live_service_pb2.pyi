@@ -102,19 +102,23 @@ class WatchTranscriptRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     cursor: _builtins.str
-    """The cursor of an earlier response. Empty: from the first entry."""
+    """The cursor of an earlier response. Empty: from `after_seq`."""
+    after_seq: _builtins.int
+    """Without a cursor: only entries after this seq. 0 means from the first."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         cursor: _builtins.str = ...,
+        after_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "cursor", b"cursor", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
