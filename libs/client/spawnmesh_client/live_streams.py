@@ -140,9 +140,7 @@ async def _transcript_answers(
     is_spawned = False
     cursor, after_seq = position.transcript_cursor, position.read_seq
     while True:
-        request = live_rpc.WatchTranscriptRequest(
-            session_id=session_id, cursor=cursor, after_seq=after_seq
-        )
+        request = live_rpc.WatchTranscriptRequest(session_id=session_id, cursor=cursor, after_seq=after_seq)
         answers = peer.stream(stub.WatchTranscript, request, timeout_seconds=_WATCH_CALL_SECONDS)
         has_news.clear()
         retry.begin_attempt()

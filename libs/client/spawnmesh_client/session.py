@@ -60,8 +60,8 @@ class Session(SessionFields):
         )
 
     async def events(self, *, after: int = 0, wait: bool = True) -> AsyncIterator[SessionEvent]:
-        """Yield the events after the cursor, each once and in order, until the session has ended, or
-        without `wait` until the newest one.
+        """Yield the events after the cursor, each once and in order, until the session has ended;
+        without `wait`, until the newest one.
 
         It continues after a restart of the service, and gives up after a minute without an answer.
         To continue in another program, pass the `cursor` of the last event.
@@ -71,7 +71,9 @@ class Session(SessionFields):
             async for event in events:
                 yield view_of(SessionEvent, event)
 
-    async def live(self, *, after: str = "", after_event: int = 0, after_seq: int = 0) -> AsyncGenerator[LiveEvent, None]:
+    async def live(
+        self, *, after: str = "", after_event: int = 0, after_seq: int = 0
+    ) -> AsyncGenerator[LiveEvent, None]:
         """Yield the events, the text of answers while models give them, and the entries of the
         transcript, each once and in order, until the session has ended.
 

@@ -1,0 +1,34 @@
+"""Times and spans of time in words."""
+
+from datetime import datetime
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def age(then: datetime, now: datetime) -> str:
+    """Return the distance to a time in the past or the future, such as `3 min ago` or `in 2 h`."""
+    seconds = (now - then).total_seconds()
+    far = abs(seconds)
+    if far < 1.5:
+        return "now"
+    if far < _MINUTE:
+        words = f"{far:.0f} s"
+    elif far < _HOUR:
+        words = f"{far // _MINUTE:.0f} min"
+    elif far < 2 * _DAY:
+        words = f"{far // _HOUR:.0f} h"
+    else:
+        words = f"{far // _DAY:.0f} days"
+    return f"{words} ago" if seconds > 0 else f"in {words}"
+
+
+def span(seconds: float) -> str:
+    """Return a span of time, such as `84 ms`, `1.2 s`, `3 min 04 s` or `2 h 05 min`."""
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"

@@ -1,0 +1,20 @@
+"""The parts that pages use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jinja2 import Environment
+from spawnmesh_calls.connection import Connection
+
+from spawnmesh_console.settings import ConsoleSettings
+from spawnmesh_console.web.session_cookie import SessionCookie
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """The parts that pages use. `connections` are by the kebab ids of the services."""
+
+    settings: ConsoleSettings
+    connections: Mapping[str, Connection]
+    cookie: SessionCookie
+    templates: Environment

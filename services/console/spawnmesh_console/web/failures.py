@@ -1,0 +1,35 @@
+"""Refusals of the mesh as a browser sees them: a status of HTTP, and what the person can do."""
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.status import Status
+
+HTTP_STATUS_OF = {
+    Status.INVALID_ARGUMENT: 400,
+    Status.UNAUTHENTICATED: 401,
+    Status.PERMISSION_DENIED: 403,
+    Status.NOT_FOUND: 404,
+    Status.ALREADY_EXISTS: 409,
+    Status.FAILED_PRECONDITION: 409,
+    Status.ABORTED: 409,
+    Status.RESOURCE_EXHAUSTED: 429,
+    Status.UNAVAILABLE: 503,
+    Status.DEADLINE_EXCEEDED: 504,
+}
+"""The statuses of HTTP. All others are 500."""
+
+_ADVICE = {
+    Status.INVALID_ARGUMENT: "Change what was asked for, and try again.",
+    Status.PERMISSION_DENIED: "Ask an operator of the tenant for a token with the role that is named.",
+    Status.NOT_FOUND: "It may have been deleted, or belong to another tenant. Look for it in the list.",
+    Status.ALREADY_EXISTS: "Look at what is there, and choose another name.",
+    Status.FAILED_PRECONDITION: "Its state has changed. Reload the page to see how it is now.",
+    Status.ABORTED: "Something else changed it at the same time. Reload the page, and try again.",
+    Status.RESOURCE_EXHAUSTED: "A limit of the tenant is reached. Wait a moment, and try again.",
+    Status.UNAVAILABLE: "A service of the mesh does not answer. Nothing was lost: try again in a moment.",
+    Status.DEADLINE_EXCEEDED: "A service of the mesh was too slow. Nothing was lost: try again in a moment.",
+}
+
+
+def advice_for(error: MeshError) -> str:
+    """Return what the person can do about the refusal."""
+    return _ADVICE.get(error.status, "Tell an operator of the mesh. The logs of the services say more.")

@@ -1,0 +1,67 @@
+"""Templates, and the words that they use for times, sizes and texts."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse
+
+from spawnmesh_console.domain.shown_text import beginning, harmless
+from spawnmesh_console.domain.spans_of_time import age, span
+from spawnmesh_console.domain.states import run_state, session_state
+from spawnmesh_console.web.form_key import masked
+
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def open_templates() -> Environment:
+    """Return the templates. Values are escaped, and a name without a value is an error."""
+    templates = Environment(
+        loader=PackageLoader("spawnmesh_console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(
+        ago=_ago, took=_took, size=_size, count=_count, harmless=harmless, beginning=beginning
+    )
+    templates.globals.update(run_state=run_state, session_state=session_state, masked=masked)
+    return templates
+
+
+def rendered(templates: Environment, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return the response with the page."""
+    return HTMLResponse(templates.get_template(template).render(values), status)
+
+
+def _ago(time: datetime | None) -> Markup:
+    """Return the time relative to now; the exact time is shown on hover. Scripts keep it true."""
+    if time is None:
+        return Markup("<span class=none>–</span>")
+    exact = time.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        exact.isoformat(timespec="milliseconds"),
+        f"{exact:%Y-%m-%d %H:%M:%S} UTC",
+        age(exact, datetime.now(UTC)),
+    )
+
+
+def _took(begin: datetime | None, end: datetime | None = None) -> Markup:
+    """Return the time between two times; without an end, until now."""
+    if begin is None:
+        return Markup("<span class=none>–</span>")
+    took: timedelta = (end or datetime.now(UTC)) - begin
+    return escape(span(took.total_seconds()))
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), 0
+    while size >= 1024 and unit < len(_SIZES) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.0f} {_SIZES[unit]}" if unit == 0 or size >= 100 else f"{size:.1f} {_SIZES[unit]}"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"

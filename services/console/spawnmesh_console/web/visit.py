@@ -1,0 +1,112 @@
+"""A request of a person who has signed in, and the pages that answer such requests."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import structlog
+from spawnmesh_client.client import Mesh
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.status import Status
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from spawnmesh_console.clients.mesh import mesh_for
+from spawnmesh_console.web.dependencies import Dependencies
+from spawnmesh_console.web.failures import HTTP_STATUS_OF, advice_for
+from spawnmesh_console.web.form_key import is_masked
+from spawnmesh_console.web.guard import BodyTooLarge
+from spawnmesh_console.web.people import Person
+from spawnmesh_console.web.rendering import rendered
+
+log = structlog.get_logger()
+
+_MAX_FORM_FIELDS = 200
+
+
+class FormRefused(Exception):
+    """The form is not from a page of this person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request of a person. `mesh` makes calls with the person's token."""
+
+    request: Request
+    person: Person
+    mesh: Mesh
+    deps: Dependencies
+
+    def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """Return a page."""
+        return rendered(
+            self.deps.templates,
+            template,
+            status=status,
+            person=self.person,
+            path=self.request.url.path,
+            **values,
+        )
+
+    async def form(self) -> FormData:
+        """Return the fields of the form that was sent. Raises FormRefused, and BodyTooLarge."""
+        fields = await self.request.form(max_fields=_MAX_FORM_FIELDS)
+        key = fields.get("form_key")
+        if not isinstance(key, str) or not is_masked(key, self.person.form_key):
+            raise FormRefused
+        return fields
+
+    def text(self, name: str) -> str:
+        """Return a parameter of the address; empty without one."""
+        return self.request.query_params.get(name, "").strip()
+
+
+Page = Callable[[Visit], Awaitable[Response]]
+
+
+def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint that serves the page to people who have signed in, and sends others to
+    the sign-in. A refusal of the mesh becomes a page that says what to do.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        deps: Dependencies = request.app.state.dependencies
+        person = deps.cookie.person_in(request.cookies.get(deps.cookie.name, ""))
+        if person is None:
+            return _to_sign_in(request)
+        mesh = mesh_for(person.token, deps.connections, deps.settings.max_message_bytes)
+        visit = Visit(request, person, mesh, deps)
+        try:
+            return await page(visit)
+        except MeshError as error:
+            return _refused(visit, error)
+        except FormRefused:
+            return visit.render("form_refused.html", status=403)
+        except BodyTooLarge:
+            return visit.render("too_large.html", status=413, max_bytes=deps.settings.max_upload_bytes)
+
+    return endpoint
+
+
+def see_other(path: str, query: Mapping[str, str] | None = None) -> Response:
+    """Return the answer to a form that was done: the browser goes to the path of the console."""
+    return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303)
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
+        return Response("Sign in first.\n", 401, media_type="text/plain")
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/sign-in?next={quote(request.url.path + query, safe='')}", 303)
+
+
+def _refused(visit: Visit, error: MeshError) -> Response:
+    if error.status is Status.UNAUTHENTICATED:
+        response = _to_sign_in(visit.request)
+        visit.deps.cookie.sign_out(response)
+        return response
+    log.info("page_refused", path=visit.request.url.path, reason=error.reason.value)
+    status = HTTP_STATUS_OF.get(error.status, 500)
+    return visit.render("refused.html", status=status, error=error, advice=advice_for(error))
