@@ -1,15 +1,23 @@
 """WatchSession: the events of a session."""
 
 import asyncio
+from typing import Any
 
+import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 
-from tests.support.serving import client_tokens
+from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import finalize
 from tests.support.session.harness import Mesh
+
+
+@pytest.fixture
+async def transcript(peers: dict[str, str]) -> Any:
+    async with caller_at(peers["transcript"], "transcript") as peer:
+        yield peer
 
 
 async def test_WatchSession__every_event_once_and_in_order_from_any_cursor(
