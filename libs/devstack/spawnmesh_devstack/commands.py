@@ -1,4 +1,4 @@
-"""The commands `up` and `demo` of `spawnmesh`.
+"""The commands `up`, `console` and `demo` of `spawnmesh`.
 
 Their imports happen when they run, so that every other command starts without them.
 """
@@ -13,6 +13,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from spawnmesh_command.cli.run import reported, settings_of
+from spawnmesh_command.cli.tokens import RoleName
+from spawnmesh_command.endpoints import find_endpoints, token_minter
+from spawnmesh_runtime.caller import ROLES
 from spawnmesh_runtime.interruptible import run_interruptible
 
 from spawnmesh_devstack.failures import StackError
@@ -31,8 +34,9 @@ Model = Annotated[
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `up` and `demo` to the command."""
+    """Add `up`, `console` and `demo` to the command."""
     app.command()(up)
+    app.command()(console)
     app.command()(demo)
 
 
@@ -45,7 +49,8 @@ def up(
     port: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=PORT", help="A port for a service, `gateway`, `s3` or `otlp`; may be repeated."
+            metavar="NAME=PORT",
+            help="A port for a service, `console`, `gateway`, `s3` or `otlp`; may be repeated.",
         ),
     ] = None,
     mcp_config: Annotated[
@@ -84,6 +89,34 @@ def up(
         )
 
     _run(work)
+
+
+def console(
+    context: typer.Context,
+    role: Annotated[
+        RoleName | None,
+        typer.Option(help="The highest role of the person in the tenant; operator if not given."),
+    ] = None,
+    hours: Annotated[float, typer.Option(min=0.01, max=720, help="The time until the sign-in ends.")] = 12.0,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the link in a browser.")] = False,
+) -> None:
+    """Print a link that signs a person in to the console of the mesh on this machine, for the
+    tenant of --tenant before the command. It works once.
+    """
+    from spawnmesh_devstack.console import running_console, sign_in_link
+
+    with reported(as_json=False):
+        settings = settings_of(context)
+        minter = token_minter(find_endpoints(settings))
+    token = minter.client_token(settings.tenant, "console", hours * 3600, role=ROLES[role] if role else None)
+    try:
+        link = sign_in_link(running_console(settings.data), settings.data, token)
+    except StackError as error:
+        _print_error(str(error))
+        raise typer.Exit(1) from None
+    print(link)
+    if open_browser and typer.launch(link) != 0:
+        _print_error("no browser could be opened: follow the link yourself")
 
 
 def demo(

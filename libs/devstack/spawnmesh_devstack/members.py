@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from spawnmesh_devstack.console import CONSOLE, console_variables
 from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -25,6 +26,7 @@ _PEERS = {
     "hook": ("session",),
     "session": ("attachment-blob", "transcript", "hook", "model-router"),
     RUNNER: ("session", "transcript", "model-router", "attachment-blob", "hook"),
+    CONSOLE: ("session", "transcript", "model-router", "attachment-blob", "hook"),
 }
 # The variables that every program needs. All other variables of the caller, especially keys, are
 # not passed on.
@@ -134,6 +136,13 @@ def runner_member(name: str, port: int, around: Surroundings) -> Member:
     )
 
 
+def console_member(port: int, around: Surroundings) -> Member:
+    """Return the console, which serves pages over HTTP."""
+    return Member(
+        CONSOLE, python_module("spawnmesh_console", "serve"), _env(CONSOLE, port, around), Readiness.TCP, port
+    )
+
+
 def scripted_model_member(port: int) -> Member:
     """Return the server of the scripted model."""
     argv = python_module("spawnmesh_devstack.scripted_model", "--port", str(port))
@@ -204,6 +213,8 @@ def _own_variables(service: str, around: Surroundings) -> dict[str, str]:
             return {"ALLOW_PRIVATE_ENDPOINTS": "true"}  # plugins run on this machine
         case "runner":
             return {"WORKSPACE_ROOT": str(around.workspace_root)}
+        case "console":
+            return console_variables(around.keys.parent)
         case _:
             return {}
 
@@ -212,7 +223,7 @@ def _asked_for(service: str, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a service: those with its prefix, and those of OpenTelemetry. All
     others, such as a provider's key, go to the router.
     """
-    prefixes = (_TELEMETRY, *(prefix_of(name) for name in (*SERVICES, RUNNER)))
+    prefixes = (_TELEMETRY, *(prefix_of(name) for name in (*SERVICES, RUNNER, CONSOLE)))
     mine = {name: value for name, value in extra.items() if name.startswith((_TELEMETRY, prefix_of(service)))}
     if service == "model-router":
         mine |= {name: value for name, value in extra.items() if not name.startswith(prefixes)}

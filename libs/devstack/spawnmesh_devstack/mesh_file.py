@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from spawnmesh_devstack.console import SIGN_IN_NAME
 from spawnmesh_devstack.failures import StackError
 
 _NAME = "mesh.json"
@@ -47,14 +48,18 @@ def write_mesh_file(
     *,
     targets: Mapping[str, str],
     gateway: str | None,
+    console: str | None,
     keys: Path,
     traces: Path,
     pids: Mapping[str, int],
 ) -> None:
-    """Write `mesh.json` (0600) atomically; `sole_use` removes it. `gateway` is null without one."""
+    """Write `mesh.json` (0600) atomically; `sole_use` removes it. `gateway` and `console` are
+    null without one.
+    """
     content = {
         "targets": dict(targets),
         "gateway": gateway,
+        "console": console,
         "keys": str(keys),
         "traces": str(traces),
         "pids": dict(pids),
@@ -70,7 +75,7 @@ def write_token_file(data_dir: Path, token: str) -> None:
 
 
 def _remove_files(data_dir: Path) -> None:
-    for name in (_NAME, _TOKEN_NAME):
+    for name in (_NAME, _TOKEN_NAME, SIGN_IN_NAME):
         (data_dir / name).unlink(missing_ok=True)
 
 

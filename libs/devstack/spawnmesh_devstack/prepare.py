@@ -9,6 +9,7 @@ from typing import Any
 
 from spawnmesh_postgres.migrations import migrate
 
+from spawnmesh_devstack.console import CONSOLE
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import SERVICES, snake
 from spawnmesh_devstack.ports import PAIR_DISTANCE, free_ports, require_free
@@ -23,7 +24,7 @@ def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
 
     Raises PortBusy for a port in use, and StackError for an unknown name.
     """
-    needed = (*SERVICES, GATEWAY, OTLP, SCRIPTED_MODEL, SMOLLM2)
+    needed = (*SERVICES, GATEWAY, CONSOLE, OTLP, SCRIPTED_MODEL, SMOLLM2)
     if unknown := sorted(set(asked) - {*needed, S3}):
         raise StackError(
             f"nothing is called {', '.join(unknown)}; a port can be given for {', '.join((*needed, S3))}"

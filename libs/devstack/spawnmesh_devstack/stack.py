@@ -17,6 +17,7 @@ from spawnmesh_core.task_group import run_concurrently
 from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_devstack import members
+from spawnmesh_devstack.console import CONSOLE
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.gateway import envoy_program, gateway_member
 from spawnmesh_devstack.health import until_dependencies_serve, until_listening, until_serving, until_working
@@ -68,6 +69,8 @@ class Stack:
         self.processes: dict[str, ChildProcess] = {}
         self.gateway: str | None = None
         """The one `host:port` for all services, once `start_gateway` has started it."""
+        self.console: str | None = None
+        """The URL of the console, once `start_console` has started it."""
         self._surroundings = surroundings
         self._members: dict[str, Member] = {}
         self._watchdog = watchdog
@@ -161,6 +164,14 @@ class Stack:
         self.write_down()
         return self.gateway
 
+    async def start_console(self, port: int | None = None) -> str:
+        """Start the console, and return its address, such as `http://127.0.0.1:8700`."""
+        chosen = free_ports(1)[0] if port is None else port
+        await self.start(members.console_member(chosen, self._surroundings))
+        self.console = f"http://{LOOPBACK}:{chosen}"
+        self.write_down()
+        return self.console
+
     async def restart(self, name: str) -> ChildProcess:
         """Stop a process in order, if it still runs, and start it again on the same port."""
         await self.processes[name].stop(_STOP_SECONDS)
@@ -182,6 +193,7 @@ class Stack:
             self.data_dir,
             targets=self.targets,
             gateway=self.gateway,
+            console=self.console,
             keys=self.keys,
             traces=self.traces_file,
             pids=self.pids,
@@ -195,9 +207,8 @@ class Stack:
     ) -> None:
         ranks: tuple[list[ChildProcess], list[ChildProcess], list[ChildProcess]] = ([], [], [])
         for name, process in self.processes.items():
-            ranks[0 if name.partition("-")[0] in (RUNNER, GATEWAY) else 2 if name == _SINK else 1].append(
-                process
-            )
+            is_client = name.partition("-")[0] in (RUNNER, GATEWAY, CONSOLE)
+            ranks[0 if is_client else 2 if name == _SINK else 1].append(process)
         for rank in ranks:
             await asyncio.gather(*(process.stop(_STOP_SECONDS) for process in rank))
 

@@ -16,6 +16,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import MAX_LIFETIME_SECONDS
 
 from spawnmesh_devstack.call_limits import call_limit_variables
+from spawnmesh_devstack.console import CONSOLE, sign_in_link
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.mesh_file import write_token_file
 from spawnmesh_devstack.models import Choice, choose
@@ -81,6 +82,7 @@ async def _stay_up(
         except MeshError as error:
             raise StackError(f"the mesh refused to make the tenant {TENANT}: {error}") from error
         await start_gateway(stack, ports, allowed_origins, report)
+        await stack.start_console(ports.get(CONSOLE))
         write_token_file(stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
         _show(console, stack, data, choice)
         await restart_ended(stack, lambda line: console.print(line, style="red", soft_wrap=True))
@@ -104,6 +106,12 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
         table.add_row("gateway, for all of them", stack.gateway)
     table.add_row("S3", stack.s3.endpoint.endpoint)
     console.print(table)
+    if stack.console is not None:
+        console.print(
+            "The console, in a browser (the link signs in once; `spawnmesh console` prints another):"
+        )
+        link = sign_in_link(stack.console, stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
+        console.print(Text(link + "\n"), soft_wrap=True)
     console.print(f"Agents think with {choice.description}.")
     console.print(f"\nA client's token for the tenant {TENANT}, for twelve hours:")
     console.print(Text(stack.client_token(TENANT)), soft_wrap=True)
