@@ -104,12 +104,12 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
         table.add_row(service, target)
     if stack.gateway is not None:
         table.add_row("gateway, for all of them", stack.gateway)
+    if stack.console is not None:
+        table.add_row("console, for people", stack.console)
     table.add_row("S3", stack.s3.endpoint.endpoint)
     console.print(table)
     if stack.console is not None:
-        console.print(
-            "The console, in a browser (the link signs in once; `spawnmesh console` prints another):"
-        )
+        console.print("The console. The link signs in once; `spawnmesh console` prints another:")
         link = sign_in_link(stack.console, stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
         console.print(Text(link + "\n"), soft_wrap=True)
     console.print(f"Agents think with {choice.description}.")
