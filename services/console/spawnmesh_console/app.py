@@ -10,12 +10,28 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from spawnmesh_console.clients.mesh import open_connections
-from spawnmesh_console.pages import sessions, sign_in
+from spawnmesh_console.clients.oidc import CALLBACK_PATH, OidcProvider
+from spawnmesh_console.pages import (
+    agents,
+    approvals,
+    context,
+    models,
+    oidc_sign_in,
+    plugins,
+    session,
+    session_files,
+    session_live,
+    sessions,
+    sign_in,
+    start,
+)
 from spawnmesh_console.settings import ConsoleSettings
+from spawnmesh_console.web.attempt_cookie import AttemptCookie
 from spawnmesh_console.web.dependencies import Dependencies
-from spawnmesh_console.web.guard import Guard
+from spawnmesh_console.web.guard import BodyTooLarge, Guard, answer_too_large
 from spawnmesh_console.web.rendering import open_templates
 from spawnmesh_console.web.session_cookie import SessionCookie, cookie_keys
 from spawnmesh_console.web.visit import signed_in
@@ -26,8 +42,33 @@ _FORM_BYTES = 1024 * 1024  # The fields of a form besides its files.
 ROUTES = (
     Route("/", signed_in(sessions.first_page)),
     Route("/sessions", signed_in(sessions.list_sessions)),
+    Route("/sessions/{session_id}", signed_in(session.show_session)),
+    Route("/sessions/{session_id}/context", signed_in(context.show_context)),
+    Route("/sessions/{session_id}/live", signed_in(session_live.stream_session)),
+    Route("/sessions/{session_id}/message", signed_in(session.send_message), methods=["POST"]),
+    Route("/sessions/{session_id}/interrupt", signed_in(session.interrupt), methods=["POST"]),
+    Route("/sessions/{session_id}/kill", signed_in(session.kill), methods=["POST"]),
+    Route("/sessions/{session_id}/files/{place:int}", signed_in(session_files.download_file)),
+    Route("/sessions/{session_id}/entries/{seq:int}/text", signed_in(session_files.show_text)),
+    Route("/sessions/{session_id}/entries/{seq:int}/images/{place:int}", signed_in(session_files.show_image)),
+    Route("/approvals", signed_in(approvals.list_approvals)),
+    Route("/approvals/{approval_id}", signed_in(approvals.show_approval), methods=["GET"]),
+    Route("/approvals/{approval_id}", signed_in(approvals.decide), methods=["POST"]),
+    Route("/start", signed_in(start.show_form), methods=["GET"]),
+    Route("/start", signed_in(start.spawn), methods=["POST"]),
+    Route("/start/code", signed_in(start.show_code), methods=["POST"]),
+    Route("/models", signed_in(models.show_models)),
+    Route("/models/cooldowns", signed_in(models.clear), methods=["POST"]),
+    Route("/agents", signed_in(agents.list_agents)),
+    Route("/agents/{agent_id}", signed_in(agents.show_agent)),
+    Route("/plugins", signed_in(plugins.list_plugins)),
+    Route("/plugins/{name}", signed_in(plugins.show_plugin)),
+    Route("/plugins/{name}/pause", signed_in(plugins.pause), methods=["POST"]),
+    Route("/plugins/{name}/resume", signed_in(plugins.resume), methods=["POST"]),
     Route("/sign-in", sign_in.sign_in, methods=["GET"]),
     Route("/sign-in", sign_in.sign_in_with_token, methods=["POST"]),
+    Route("/sign-in/oidc", oidc_sign_in.begin_sign_in),
+    Route(CALLBACK_PATH, oidc_sign_in.end_sign_in),
     Route("/sign-out", signed_in(sign_in.sign_out), methods=["POST"]),
     Mount("/static", StaticFiles(directory=_STATIC)),
 )
@@ -35,24 +76,30 @@ ROUTES = (
 
 
 @asynccontextmanager
-async def open_app(settings: ConsoleSettings) -> AsyncIterator[Starlette]:
+async def open_app(settings: ConsoleSettings) -> AsyncIterator[ASGIApp]:
     """Connect to the mesh during the block, and yield the application."""
     async with open_connections(settings) as connections:
         app = Starlette(
             routes=ROUTES,
-            middleware=[
-                Middleware(
-                    Guard,
-                    hosts=_hosts(settings),
-                    is_https=settings.is_https,
-                    max_body_bytes=settings.max_upload_bytes + _FORM_BYTES,
-                ),
-                Middleware(GZipMiddleware, minimum_size=1024),
-            ],
+            middleware=[Middleware(GZipMiddleware, minimum_size=1024)],
+            exception_handlers={BodyTooLarge: answer_too_large},
         )
-        cookie = SessionCookie(cookie_keys(settings.cookie_key_file), is_https=settings.is_https)
-        app.state.dependencies = Dependencies(settings, connections, cookie, open_templates())
-        yield app
+        keys = cookie_keys(settings.cookie_key_file)
+        app.state.dependencies = Dependencies(
+            settings,
+            connections,
+            SessionCookie(keys, is_https=settings.is_https, port=address_parts(settings.listen)[1]),
+            open_templates(),
+            AttemptCookie(keys, is_https=settings.is_https),
+            OidcProvider(settings) if settings.sign_in_issuer else None,
+        )
+        # Around all of it, so that the answer to an error of a page has the headers, too.
+        yield Guard(
+            app,
+            hosts=_hosts(settings),
+            is_https=settings.is_https,
+            max_body_bytes=settings.max_upload_bytes + _FORM_BYTES,
+        )
 
 
 def _hosts(settings: ConsoleSettings) -> set[str]:

@@ -1,0 +1,58 @@
+"""The members of a family as lanes on one time line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from spawnmesh_console.domain.states import ShownState
+
+WIDTH = 1000
+"""The units of a lane, from the first spawn to now or to the last end."""
+_LEAST_WIDTH = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyMember:
+    """A session of a family. The times are of its newest run; None has not happened."""
+
+    session_id: str
+    name: str
+    agent_id: str
+    depth: int
+    state: ShownState
+    token_count: int
+    spawn_time: datetime
+    start_time: datetime | None
+    end_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A member and the parts of its lane, in units: the wait for a runner, then the work."""
+
+    member: FamilyMember
+    wait_x: float
+    wait_width: float
+    work_x: float
+    work_width: float
+
+
+def lanes_of(members: Sequence[FamilyMember], now: datetime) -> list[Lane]:
+    """Return a lane for each member, on the same scale."""
+    if not members:
+        return []
+    begin = min(member.spawn_time for member in members)
+    end = max(member.end_time or now for member in members)
+    seconds = max((end - begin).total_seconds(), 0.001)
+
+    def place(time: datetime) -> float:
+        share = (time - begin).total_seconds() / seconds
+        return round(min(max(share, 0.0), 1.0) * WIDTH, 1)
+
+    lanes = []
+    for member in members:
+        spawned, ended = place(member.spawn_time), place(member.end_time or now)
+        started = ended if member.start_time is None else place(member.start_time)
+        work = 0.0 if member.start_time is None else max(ended - started, _LEAST_WIDTH)
+        lanes.append(Lane(member, spawned, max(started - spawned, 0.0), min(started, WIDTH - work), work))
+    return lanes

@@ -1,0 +1,104 @@
+"""`/sessions/{session_id}/live`: what happens in a session, as server-sent events.
+
+The id of an event is a cursor. A browser that lost its connection sends it back, and gets what
+follows: nothing twice, and nothing missing.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import structlog
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.transcript.v1 import live_service_pb2
+from spawnmesh_client.live_streams import LiveMessage, LivePosition, live_messages
+from spawnmesh_client.view_of import view_of
+from spawnmesh_client.views import SessionEvent
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.status import Status
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
+
+from spawnmesh_console.clients.shown_entry import mark_of, shown_entry
+from spawnmesh_console.domain.shown_text import harmless
+from spawnmesh_console.pages.session import happening_of, head_values
+from spawnmesh_console.web.visit import Visit
+
+log = structlog.get_logger()
+
+_PING_SECONDS = 15
+_SEND_SECONDS = 60.0  # A browser that takes nothing for so long is gone.
+_ENDING = {
+    Status.NOT_FOUND: "gone",
+    Status.UNAUTHENTICATED: "reload",
+    Status.PERMISSION_DENIED: "reload",
+    Status.INVALID_ARGUMENT: "reload",
+}
+"""The last event of a stream that no repeat can continue. `reload` leads to the sign-in, or to a new
+cursor.
+"""
+
+
+async def stream_session(visit: Visit) -> Response:
+    """Stream events, parts of entries and entries behind a cursor, or behind an event and a seq."""
+    session_id = visit.request.path_params["session_id"]
+    await visit.mesh.session(session_id)  # A refusal has a status of its own before the stream begins.
+    cursor = visit.request.headers.get("last-event-id", "")
+    if cursor:
+        begin = LivePosition.parse(cursor)
+    else:
+        begin = LivePosition(visit.number("after_event"), visit.number("after_seq"))
+    events = _events(visit, session_id, begin)
+    return EventSourceResponse(events, ping=_PING_SECONDS, send_timeout=_SEND_SECONDS)
+
+
+async def _events(visit: Visit, session_id: str, begin: LivePosition) -> AsyncIterator[ServerSentEvent]:
+    try:
+        async with aclosing(live_messages(visit.mesh.wire, session_id, begin)) as messages:
+            async for message in messages:
+                yield await _event(visit, session_id, message)
+        yield ServerSentEvent(event="end", data="")
+    except MeshError as error:
+        if error.status in _ENDING:
+            yield ServerSentEvent(event=_ENDING[error.status], data="")
+        else:  # The browser connects again by itself.
+            log.info("live_stream_ended", reason=error.reason.value)
+
+
+async def _event(visit: Visit, session_id: str, message: LiveMessage) -> ServerSentEvent:
+    cursor = message.cursor
+    match message.message:
+        case session_pb2.SessionEvent() as event:
+            return ServerSentEvent(event="head", id=cursor, data=await _head(visit, session_id, event))
+        case live_service_pb2.DraftDelta() as delta:
+            text = json.dumps(
+                {"begins": delta.begins_draft, "model": delta.model, "text": harmless(delta.text)}
+            )
+            return ServerSentEvent(event="delta", id=cursor, data=text)
+        case live_service_pb2.DraftRetracted():
+            return ServerSentEvent(event="retracted", id=cursor, data="")
+        case live_service_pb2.EntryAppended() as appended:
+            return _entry_event(visit, session_id, cursor, appended)
+
+
+def _entry_event(
+    visit: Visit, session_id: str, cursor: str, appended: live_service_pb2.EntryAppended
+) -> ServerSentEvent:
+    if (mark := mark_of(appended.entry)) is not None:
+        html = visit.deps.templates.get_template("session_mark.html").render(mark=mark.mark)
+        data = json.dumps({"entry": mark.entry_id, "mark": mark.mark.value, "html": html})
+        return ServerSentEvent(event="mark", id=cursor, data=data)
+    entry = shown_entry(appended.entry)
+    template = visit.deps.templates.get_template("session_entry.html")
+    html = "" if entry is None else template.render(entry=entry, session_id=session_id)
+    data = json.dumps({"completes": appended.completes_draft, "html": html})
+    return ServerSentEvent(event="entry", id=cursor, data=data)
+
+
+async def _head(visit: Visit, session_id: str, event: session_pb2.SessionEvent) -> str:
+    templates, values = visit.deps.templates, head_values(await visit.mesh.session(session_id))
+    head = templates.get_template("session_head.html").render(person=visit.person, **values)
+    shown = happening_of(view_of(SessionEvent, event))
+    return json.dumps(
+        {"html": head, "event": templates.get_template("session_event.html").render(event=shown)}
+    )
