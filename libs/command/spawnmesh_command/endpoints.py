@@ -26,6 +26,7 @@ class _MeshFile(BaseModel):
     targets: dict[str, str]
     keys: Path | None = None
     traces: Path | None = None
+    console: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Endpoints:
     """Targets by kebab id, always with `session`.
 
     Those of services in `at_url` are the host of `url`. `traces` is the span file of a mesh on this
-    machine. `audience` is the audience of tokens that are signed with the key.
+    machine, and `console` the address of its console, if it has one. `audience` is the audience of
+    tokens that are signed with the key.
     """
 
     targets: Mapping[str, str]
@@ -42,6 +44,7 @@ class Endpoints:
     traces: Path | None
     url: str = ""
     at_url: frozenset[str] = frozenset()
+    console: str = ""
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -97,7 +100,8 @@ def find_endpoints(settings: CommandSettings) -> Endpoints:
         raise NoMesh
     keys = settings.data / found.keys / "client.pem" if found.keys is not None else None
     traces = settings.data / found.traces if found.traces is not None else None
-    return Endpoints(targets, settings.signing_key_file or keys, settings.token_audience, traces)
+    key_file, console = settings.signing_key_file or keys, found.console or ""
+    return Endpoints(targets, key_file, settings.token_audience, traces, console=console)
 
 
 def token_minter(endpoints: Endpoints, *, clock: Clock = utc_now) -> TokenMinter:

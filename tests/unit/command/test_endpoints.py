@@ -35,6 +35,16 @@ def test_relative_paths_start_at_the_file(tmp_path):
     assert (where.key_file, where.traces) == (tmp_path / "keys" / "client.pem", tmp_path / "t")
 
 
+def test_console_is_that_of_a_mesh_on_this_machine(tmp_path, monkeypatch):
+    content = {"targets": {"session": "h:1"}, "console": "http://127.0.0.1:2"}
+    (tmp_path / "mesh.json").write_text(json.dumps(content))
+    assert find_endpoints(CommandSettings(data=tmp_path)).console == "http://127.0.0.1:2"
+    (tmp_path / "mesh.json").write_text(json.dumps({**content, "console": None}))
+    assert find_endpoints(CommandSettings(data=tmp_path)).console == ""
+    monkeypatch.setenv("SPAWNMESH_SESSION_TARGET", "elsewhere:7001")
+    assert find_endpoints(CommandSettings(data=tmp_path)).console == ""
+
+
 def test_one_target_can_be_set_over_the_file(tmp_path, keys):
     write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1", "transcript": "127.0.0.1:2"})
 

@@ -16,7 +16,7 @@ from spawnmesh_command.cli import live
 from spawnmesh_command.cli import session_removal as session_ends
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.refusals import print_error
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
 from spawnmesh_command.cli.show import (
     interrupted_line,
     print_json,
@@ -28,6 +28,7 @@ from spawnmesh_command.cli.show import (
 )
 from spawnmesh_command.cli.thinking import Thinking, thinking_level
 from spawnmesh_command.cli.transfers import progress_bars
+from spawnmesh_command.endpoints import find_endpoints
 
 SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
@@ -131,14 +132,23 @@ def spawn(
             return await wait_for_end()
         spawned.latest_run.ClearField("result_text")  # A repeated spawn can have one.
         print_session(spawned)
+        _print_console(context, spawned)
         return await live.print_run(mesh, spawned, shown, wait_for_end)
 
     with live.resumable(shown):
         session, done = with_mesh(context, body, as_json=as_json)
     if shown is None or not shown.print_result(session.latest_run):
         _print(session, as_json)
+    if not wait_for_it and not as_json:
+        _print_console(context, session)
     if wait_for_it:
         _end(session, done, timeout, as_json)
+
+
+def _print_console(context: typer.Context, session: session_pb2.Session) -> None:
+    """Print where the console of a mesh on this machine shows the session, if it has one."""
+    if console := find_endpoints(settings_of(context)).console:
+        print(f"console  {console}/sessions/{session.session_id}", flush=True)
 
 
 def wait(

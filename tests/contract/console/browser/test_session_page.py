@@ -25,9 +25,15 @@ def expect(*of: object) -> object:
 
 async def counted(page: "Page", at_least: int) -> list[int]:
     """Return the numbers of the draft, once there are this many."""
-    script = f"(document.querySelector({DRAFT!r})?.textContent ?? '').split(' ').length > {at_least}"
-    await page.wait_for_function(script)
-    return [int(number) for number in (await page.inner_text(DRAFT)).split()]
+    numbers: list[int] = []
+
+    async def are_there() -> bool:
+        texts = await page.locator(DRAFT).all_text_contents()
+        numbers[:] = [int(number) for text in texts for number in text.split()]
+        return len(numbers) > at_least
+
+    await eventually(are_there, within_seconds=60)
+    return numbers
 
 
 def path_of(session: Session) -> str:
