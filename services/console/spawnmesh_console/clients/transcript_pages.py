@@ -9,6 +9,7 @@ from spawnmesh_client.client import Mesh
 from spawnmesh_core.errors import NotFound, not_found
 
 PAGE_SIZE = 100
+_MAX_SEQ = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,9 @@ async def entries_from(mesh: Mesh, session_id: str, first_seq: int) -> Transcrip
 
 async def one_entry(mesh: Mesh, session_id: str, seq: int) -> entry_pb2.Entry:
     """Return the entry with this seq. Raises NotFound."""
-    request = ListEntriesRequest(session_id=session_id, after_seq=max(0, seq - 1))
+    if not 0 < seq <= _MAX_SEQ:
+        raise not_found("entry", str(seq))
+    request = ListEntriesRequest(session_id=session_id, after_seq=seq - 1)
     page = await _page(mesh, request, page_size=1)
     if page.first_seq != seq:
         raise not_found("entry", str(seq))
