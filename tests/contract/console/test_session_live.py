@@ -9,11 +9,10 @@ from spawnmesh_client.session import Session
 from spawnmesh_client.views import Role
 from spawnmesh_runtime.caller import ClientRole
 
-from tests.contract.console.conftest import SignedIn
 from tests.support.console.html import read_html
 from tests.support.console.said import ended_session
 from tests.support.console.streams import StreamEvent, stream_events
-from tests.support.console.visitors import ConsoleTenant, read
+from tests.support.console.visitors import ConsoleTenant, SignedIn, read
 
 
 def live_of(session: Session, query: str = "") -> str:

@@ -11,11 +11,18 @@ from spawnmesh_client.session import Session
 from spawnmesh_client.views import RunState
 from spawnmesh_runtime.caller import ClientRole
 
-from tests.contract.console.conftest import SignedIn
 from tests.support.console.html import read_html
 from tests.support.console.running_console import RunningConsole
 from tests.support.console.said import append, ended_session, said
-from tests.support.console.visitors import ConsoleTenant, form_key, open_tenant, read, sign_in, stranger
+from tests.support.console.visitors import (
+    ConsoleTenant,
+    SignedIn,
+    form_key,
+    open_tenant,
+    read,
+    sign_in,
+    stranger,
+)
 from tests.support.waiting import eventually
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32

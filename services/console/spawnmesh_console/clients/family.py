@@ -8,14 +8,14 @@ from spawnmesh_client.session import Session
 from spawnmesh_core.errors import NotFound
 
 from spawnmesh_console.clients.session_pages import session_page
-from spawnmesh_console.domain.families import FamilyMember
+from spawnmesh_console.domain.families import LaneMember
 from spawnmesh_console.domain.states import session_state
 
 MAX_MEMBERS = 100
 _MAX_DEPTH = 32
 
 
-async def family_of(mesh: Mesh, session: Session) -> list[FamilyMember]:
+async def family_of(mesh: Mesh, session: Session) -> list[LaneMember]:
     """Return the family, parents before their children and older ones first.
 
     Of a large family, the first hundred members by depth.
@@ -32,7 +32,7 @@ async def family_of(mesh: Mesh, session: Session) -> list[FamilyMember]:
     return list(_in_order(root, children, 0))
 
 
-def _in_order(session: Session, children: dict[str, list[Session]], depth: int) -> Sequence[FamilyMember]:
+def _in_order(session: Session, children: dict[str, list[Session]], depth: int) -> Sequence[LaneMember]:
     members = [_member(session, depth)]
     for child in children.get(session.session_id, ()):
         members += _in_order(child, children, depth + 1)
@@ -56,11 +56,11 @@ async def _children(mesh: Mesh, session_id: str) -> list[Session]:
     return page.sessions[::-1]
 
 
-def _member(session: Session, depth: int) -> FamilyMember:
+def _member(session: Session, depth: int) -> LaneMember:
     run = session.latest_run
     usage = run.usage if run is not None else None
     assert session.create_time is not None
-    return FamilyMember(
+    return LaneMember(
         session.session_id,
         session.label or session.session_id,
         session.agent_id,

@@ -7,9 +7,19 @@ from datetime import UTC
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
-from spawnmesh_console.domain.shown_entries import BlockKind, EntryMark, Mark, ShownBlock, ShownEntry, Speaker
+from spawnmesh_console.domain.shown_entries import (
+    AnswerMark,
+    BlockKind,
+    EntryMark,
+    ShownBlock,
+    ShownEntry,
+    Speaker,
+)
 
-_MARKS = {entry_pb2.LABEL_KIND_SUPERSEDED: Mark.SUPERSEDED, entry_pb2.LABEL_KIND_FINAL: Mark.FINAL}
+_MARKS = {
+    entry_pb2.LABEL_KIND_SUPERSEDED: AnswerMark.SUPERSEDED,
+    entry_pb2.LABEL_KIND_FINAL: AnswerMark.FINAL,
+}
 _SPEAKERS = {
     message_pb2.ROLE_USER: Speaker.PERSON,
     message_pb2.ROLE_ASSISTANT: Speaker.MODEL,

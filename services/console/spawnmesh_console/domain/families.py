@@ -12,7 +12,7 @@ _LEAST_WIDTH = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyMember:
+class LaneMember:
     """A session of a family. The times are of its newest run; None has not happened."""
 
     session_id: str
@@ -30,14 +30,14 @@ class FamilyMember:
 class Lane:
     """A member and the parts of its lane, in units: the wait for a runner, then the work."""
 
-    member: FamilyMember
+    member: LaneMember
     wait_x: float
     wait_width: float
     work_x: float
     work_width: float
 
 
-def lanes_of(members: Sequence[FamilyMember], now: datetime) -> list[Lane]:
+def lanes_of(members: Sequence[LaneMember], now: datetime) -> list[Lane]:
     """Return a lane for each member, on the same scale."""
     if not members:
         return []

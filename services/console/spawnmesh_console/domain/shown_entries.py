@@ -44,7 +44,7 @@ class ShownBlock:
         return line if len(line) <= 120 else line[:120] + "…"
 
 
-class Mark(StrEnum):
+class AnswerMark(StrEnum):
     """The meaning that a later label gives to an entry."""
 
     SUPERSEDED = auto()
@@ -65,7 +65,7 @@ class ShownEntry:
     run_id: str = ""
     is_error: bool = False
     is_folded: bool = False
-    mark: Mark | None = None
+    mark: AnswerMark | None = None
     explanation: str = ""
 
     @property
@@ -79,4 +79,4 @@ class EntryMark:
     """A label on an entry of the transcript."""
 
     entry_id: str
-    mark: Mark
+    mark: AnswerMark
