@@ -1,0 +1,98 @@
+"""The code beside the form makes the call that the form stands for."""
+
+import ast
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from spawnmesh_console.domain.asked_spawn import AskedSpawn, spawn_code
+
+TASKS = ("Say hello.", "-x", 'it\'s "$HOME" `id` $(id) \\n\n!! %s 漢 \U0001f600 \u202e \U000e0041\t</pre>')
+NAME = "it's $HOME `id` file.txt"
+FAKE_CURL = 'curl() { printf "%s\\0" "$@"; cat; }; uuidgen() { echo an-id; }; '
+
+
+def _code(asked: AskedSpawn) -> dict[str, str]:
+    return dict(spawn_code(asked))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_python_passes_what_was_asked(task: str) -> None:
+    code = _code(AskedSpawn(task, "clerk", "a/b", "it's", is_open=True, file_names=(NAME, "b.txt")))["Python"]
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "spawn"
+    ]
+    assert [ast.literal_eval(one) for one in call.args] == [task]
+    assert {one.arg: ast.literal_eval(one.value) for one in call.keywords} == {
+        "agent": "clerk",
+        "model": "a/b",
+        "label": "it's",
+        "mode": "SESSION",
+        "attachments": [NAME, "b.txt"],
+    }
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_command_passes_what_was_asked(task: str) -> None:
+    words = shlex.split(_code(AskedSpawn(task, label="it's", file_names=(NAME,)))["Command"])
+    assert words[:2] == ["spawnmesh", "spawn"]
+    options = ["--label", "it's", "--attach", NAME, "--wait"]
+    assert words[2:] == ([*options, "--", task] if task.startswith("-") else [task, *options])
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("names", [(), (NAME,), (NAME, "b.txt")])
+def test_the_shell_sends_what_was_asked(task: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(b"\x00\xff")
+    code = _code(AskedSpawn(task, "clerk", is_open=True, file_names=names))["curl"]
+    ran = subprocess.run(
+        ["bash", "-c", FAKE_CURL + code],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "SPAWNMESH_URL": "https://x", "SPAWNMESH_TOKEN": "t"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+    )
+    *arguments, last = ran.stdout.decode().split("\0")
+    assert arguments[:4] == ["https://x/v1/sessions", "--header", "authorization: Bearer t", "--json"]
+    body = json.loads(last if names else arguments[4])
+    files = [{"name": name, "data": "AP8="} for name in names]
+    assert body == {
+        "request_id": "an-id",
+        "task": task,
+        "agent_id": "clerk",
+        "mode": "SESSION_MODE_SESSION",
+        **({"attachments": files} if files else {}),
+    }
+
+
+def test_typescript_has_the_texts_as_literals_of_json() -> None:
+    code = _code(AskedSpawn(TASKS[2], "clerk", file_names=(NAME,)))["TypeScript"]
+    (line,) = [line for line in code.splitlines() if "spawn(" in line]
+    literal = line.removeprefix("const session = await mesh.spawn(").removesuffix(", {")
+    assert json.loads(literal) == TASKS[2]
+    assert "\u202e" not in code
+    assert f'  attachments: [{{ path: "{NAME}" }}],\n}});' in code
+    assert 'spawn("Say hello.");' in _code(AskedSpawn())["TypeScript"]
+
+
+def test_the_fields_of_a_form_are_read() -> None:
+    fields = {
+        "task": "a\r\nb",
+        "agent": " default ",
+        "model": " a/b ",
+        "label": " x ",
+        "open": "yes",
+        "no": "1",
+    }
+    assert AskedSpawn.of(fields, ["a.txt"]) == AskedSpawn("a\nb", "", "a/b", "x", True, ("a.txt",))
+    assert AskedSpawn.of({"task": 3}) == AskedSpawn()
+
+
+def test_a_long_task_is_shown_by_its_beginning() -> None:
+    assert len(_code(AskedSpawn("x" * 100_000))["curl"]) < 3000
