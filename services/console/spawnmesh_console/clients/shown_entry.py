@@ -1,12 +1,13 @@
 """Make what is shown of an entry from the message of the transcript service."""
 
-import json
 from dataclasses import replace
 from datetime import UTC
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.json_text import NotJson, Object, String, parse_json
 
+from spawnmesh_console.domain.readable_json import readable_json
 from spawnmesh_console.domain.shown_entries import (
     AnswerMark,
     BlockKind,
@@ -84,13 +85,11 @@ def shown_entry(entry: entry_pb2.Entry) -> ShownEntry | None:
                 begun, "Summary of an abandoned branch", BlockKind.TEXT, body.branch_summary.summary
             )
         case "custom":
-            return _folded(
-                begun, f"Data: {body.custom.custom_type}", BlockKind.DATA, _pretty(body.custom.data_json)
-            )
+            data = readable_json(body.custom.data_json)
+            return _folded(begun, f"Data: {body.custom.custom_type}", BlockKind.DATA, data)
         case "opaque":
-            return _folded(
-                begun, f"Imported: {body.opaque.type}", BlockKind.DATA, _pretty(body.opaque.entry_json)
-            )
+            data = readable_json(body.opaque.entry_json)
+            return _folded(begun, f"Imported: {body.opaque.type}", BlockKind.DATA, data)
         case "header" if body.header.forked_from_session_id:
             return replace(begun, heading=f"Forked from {body.header.forked_from_session_id}")
         case _:
@@ -150,17 +149,15 @@ def _folded(begun: ShownEntry, heading: str, kind: BlockKind, text: str) -> Show
 
 
 def arguments_of(block_json: str) -> str:
-    """Return the arguments of a call as indented JSON; the complete block if they are not there."""
+    """Return the arguments of a call over several lines; the complete block if they are not there.
+
+    Numbers keep their digits.
+    """
     try:
-        block = json.loads(block_json)
-        found = block.get("arguments", block.get("input", block))
-        return _pretty(found) if isinstance(found, str) else json.dumps(found, indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError, AttributeError):
+        block = parse_json(block_json)
+    except NotJson:
         return block_json
-
-
-def _pretty(text: str) -> str:
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
+    found = (block.member("arguments") or block.member("input")) if isinstance(block, Object) else None
+    if isinstance(found, String):
+        return readable_json(found.value)
+    return readable_json(block_json if found is None else block_json[found.start : found.end])

@@ -1,0 +1,23 @@
+"""The arguments of calls, as they are shown."""
+
+import pytest
+from spawnmesh_console.clients.shown_entry import arguments_of
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        ('{"type":"toolCall","arguments":{"a":12345678901234567890123,"b":1.10}}',
+         '{\n  "a": 12345678901234567890123,\n  "b": 1.10\n}'),
+        ('{"input":{"path":"x"}}', '{\n  "path": "x"\n}'),
+        ('{"arguments":"{\\"path\\": \\"x\\"}"}', '{\n  "path": "x"\n}'),
+        ('{"arguments":"no JSON"}', "no JSON"),
+        ('{"name":"tool"}', '{\n  "name": "tool"\n}'),
+        ("[1]", "[\n  1\n]"),
+        ("no JSON", "no JSON"),
+        ("", ""),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_call_keep_their_digits(block: str, shown: str) -> None:
+    assert arguments_of(block) == shown
