@@ -35,7 +35,12 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 
 
 # The tests of each of these directories share what takes long to start: a mesh, a cluster.
-_TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus", Path("tests") / "security" / "running_mesh")
+_TOGETHER = (
+    Path("tests") / "mesh",
+    Path("tests") / "citus",
+    Path("tests") / "security" / "running_mesh",
+    Path("tests") / "contract" / "console",
+)
 # Except in these files, each of which starts meshes of its own. Another worker can run them, one
 # after the other: three meshes at once are more than two cores can keep alive.
 _APART = (Path("tests") / "mesh" / "test_demo.py", Path("tests") / "mesh" / "test_replicas.py")

@@ -95,7 +95,7 @@ def test_base_image_is_built_upon_by_the_digest_that_images_yaml_names(tmp_path:
     (image,) = set(re.findall(r"^FROM (\S+)@", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE))
     digest = f"sha256:{sha256(image.partition(':')[0].encode()).hexdigest()}"
     built = (tmp_path / "built").read_text().splitlines()
-    assert len(built) == 7
+    assert len(built) == 8
     assert all(f" --build-arg BASE_DIGEST={digest} " in command for command in built)
     assert (tmp_path / "images.yaml").read_text().splitlines()[0] == f"# Base image: {image}@{digest}"
 

@@ -20,6 +20,7 @@ PIN_FILES = {
     "requirements-smollm2.txt": "optional",
     "requirements-tools.txt": "excluded",
     "requirements-examples.txt": "excluded",
+    "requirements-browser.txt": "excluded",
 }
 """The files with pins, and the scope of their packages in the bill of materials."""
 BILL = ROOT / "deploy" / "docker" / "bill_of_materials.py"
@@ -71,10 +72,10 @@ def test_every_installation_verifies_hashes_or_takes_our_own_code_alone() -> Non
     (verified,) = re.findall(r"^VERIFIED := (.*)$", makefile, re.MULTILINE)
     assert verified == "--require-hashes --only-binary :all:"
     commands = re.findall(r"^\t@.*\binstall (.*)$", makefile, re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         assert re.fullmatch(
-            r"\$\(VERIFIED\) (--no-deps )?-r [\w-]+\.txt( --target \$\(EXAMPLES\))?"
+            r"\$\(VERIFIED\) (--no-deps )?-r [\w-]+\.txt( --target \$\((EXAMPLES|BROWSER)\))?"
             r"|--no-deps --no-build-isolation \$\(EDITABLE\)",
             command,
         )

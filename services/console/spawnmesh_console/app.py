@@ -18,6 +18,7 @@ from spawnmesh_console.pages import (
     agents,
     approvals,
     context,
+    errors,
     models,
     oidc_sign_in,
     plugins,
@@ -82,15 +83,20 @@ async def open_app(settings: ConsoleSettings) -> AsyncIterator[ASGIApp]:
         app = Starlette(
             routes=ROUTES,
             middleware=[Middleware(GZipMiddleware, minimum_size=1024)],
-            exception_handlers={BodyTooLarge: answer_too_large},
+            exception_handlers={
+                BodyTooLarge: answer_too_large,
+                404: errors.not_found,
+                Exception: errors.broken,
+            },
         )
         keys = cookie_keys(settings.cookie_key_file)
+        _, port = address_parts(settings.listen)
         app.state.dependencies = Dependencies(
             settings,
             connections,
-            SessionCookie(keys, is_https=settings.is_https, port=address_parts(settings.listen)[1]),
+            SessionCookie(keys, is_https=settings.is_https, port=port, issuers=settings.oidc_issuers),
             open_templates(),
-            AttemptCookie(keys, is_https=settings.is_https),
+            AttemptCookie(keys, is_https=settings.is_https, port=port),
             OidcProvider(settings) if settings.sign_in_issuer else None,
         )
         # Around all of it, so that the answer to an error of a page has the headers, too.
@@ -103,8 +109,11 @@ async def open_app(settings: ConsoleSettings) -> AsyncIterator[ASGIApp]:
 
 
 def _hosts(settings: ConsoleSettings) -> set[str]:
-    """Return the names under which browsers may ask for pages."""
+    """Return the names under which browsers may ask for pages, as browsers write them: in small
+    letters, and without the port of the scheme.
+    """
     if settings.public_url:
-        return {settings.public_url.partition("://")[2]}
-    _, port = address_parts(settings.listen)
-    return {settings.listen, f"localhost:{port}"}
+        names = {settings.public_url.partition("://")[2]}
+    else:
+        names = {settings.listen, f"localhost:{address_parts(settings.listen)[1]}"}
+    return {name.lower().removesuffix(":443" if settings.is_https else ":80") for name in names}

@@ -1,11 +1,23 @@
 """Settings that the console reads from its environment, with the prefix CONSOLE_."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
+from spawnmesh_runtime.jwks import check_https
 from spawnmesh_runtime.settings import MIB, ProcessSettings
+
+_SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
+_OWN_PARAMETERS = frozenset(
+    (
+        *("client_id", "client_secret", "code_challenge", "code_challenge_method", "nonce", "redirect_uri"),
+        *("request", "request_uri", "response_mode", "response_type", "scope", "state"),
+    )
+)
 
 
 class ConsoleSettings(ProcessSettings):
@@ -35,6 +47,21 @@ class ConsoleSettings(ProcessSettings):
 
     The console deletes the file when the code is used.
     """
+    sign_in_issuer: str = ""
+    """Issuer of OpenID Connect at which people sign in, exactly as it names itself.
+
+    Its endpoints are found below it. The services must accept its tokens (`OIDC_ISSUERS`).
+    """
+    sign_in_client_id: str = ""
+    """The id under which the issuer knows the console."""
+    sign_in_client_secret_file: Path | None = None
+    """File with the secret of the client. Without it, the console is a public client."""
+    sign_in_token: Literal["access", "id"] = "access"  # noqa: S105 - a name, not a secret
+    """The token of the issuer that calls of a person have: the access token, or the ID token."""
+    sign_in_scopes: str = "openid"
+    """The scopes that are requested, separated by spaces. `openid` is one of them."""
+    sign_in_parameters: Mapping[str, str] = {}
+    """Further parameters of the request, such as `audience` or `resource`, as a JSON object."""
     max_upload_bytes: int = Field(default=64 * MIB, ge=MIB, le=1024 * MIB)
     """The largest form that is read, with its files."""
 
@@ -47,6 +74,42 @@ class ConsoleSettings(ProcessSettings):
         ):
             raise ValueError("must be http://host[:port] or https://host[:port]")
         return value.rstrip("/")
+
+    @field_validator("sign_in_issuer")
+    @classmethod
+    def _is_an_issuer(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and (not parts.netloc or parts.query or parts.fragment or not value.isprintable()):
+            raise ValueError("must be a URL without a query and a fragment")
+        return check_https(value) if value else value
+
+    @field_validator("sign_in_scopes")
+    @classmethod
+    def _ask_for_openid(cls, value: str) -> str:
+        if not _SCOPES.fullmatch(value) or "openid" not in value.split():
+            raise ValueError("must be names that are separated by one space, and openid among them")
+        return value
+
+    @field_validator("sign_in_parameters")
+    @classmethod
+    def _are_not_of_the_protocol(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        if own := sorted(_OWN_PARAMETERS & set(value)):
+            raise ValueError(f"{own[0]} is set by the console")
+        return value
+
+    @model_validator(mode="after")
+    def _can_sign_in_at_the_issuer(self) -> Self:
+        if not self.sign_in_issuer:
+            return self
+        if not self.sign_in_client_id:
+            raise ValueError("sign_in_issuer needs sign_in_client_id")
+        if not self.public_url:
+            raise ValueError("sign_in_issuer needs public_url, to which the issuer sends people back")
+        try:
+            check_https(self.public_url)
+        except ValueError:
+            raise ValueError("sign_in_issuer needs a public_url with https://") from None
+        return self
 
     @property
     def is_https(self) -> bool:

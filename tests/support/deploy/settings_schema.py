@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.deploy.rendering import ROOT
 
-SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook", "runner")
+SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook", "runner", "console")
 SCHEMA_FILE = ROOT / "deploy" / "helm" / "spawnmesh" / "values.schema.json"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _LENGTHS = ("minLength", "maxLength")

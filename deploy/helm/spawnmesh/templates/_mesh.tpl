@@ -1,5 +1,6 @@
 {{/* What the mesh is made of. `service` names image, settings and schema; `calls` are the services it calls; `listeners` are database
-     connections beside the pool. The network policies, the targets and the connection budget follow from this. */}}
+     connections beside the pool; one with `pages` serves HTTP to browsers, and verifies and signs no token. The network policies, the targets and
+     the connection budget follow from this. */}}
 {{- define "spawnmesh.components" -}}
 session: {service: session, mode: serve, calls: [attachment-blob, transcript, hook, model-router], listeners: 1, serves: true, database: true, clients: true}
 session-worker: {service: session, mode: worker, calls: [attachment-blob, transcript, hook, model-router], listeners: 1, database: true}
@@ -11,6 +12,14 @@ model-router: {service: model-router, mode: serve, calls: [session], listeners: 
 hook: {service: hook, mode: serve, calls: [session], listeners: 1, serves: true, database: true, clients: true, reaches: plugins}
 hook-worker: {service: hook, mode: worker, calls: [], listeners: 1, database: true, reaches: plugins}
 runner: {service: runner, mode: serve, calls: [session, transcript, model-router, attachment-blob, hook], listeners: 0}
+{{- if .Values.console.enabled }}
+console: {service: console, mode: serve, calls: [session, transcript, model-router, attachment-blob, hook], listeners: 0, pages: true}
+{{- end }}
+{{- end -}}
+
+{{/* The values of a component: {root, component}. */}}
+{{- define "spawnmesh.valuesOf" -}}
+{{- toYaml (ternary .root.Values.console (get .root.Values.services .component) (eq .component "console")) -}}
 {{- end -}}
 
 {{/* SESSION for session, MODEL_ROUTER for model-router. */}}
@@ -36,7 +45,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "spawnmesh.image" -}}
 {{- $image := .root.Values.image -}}
 {{- if not (or $image.digests $image.tag) -}}
-{{- fail "image.digests is empty: name the digests of all seven images, as docs/howto/install-on-kubernetes.md writes them in step 1; or, for a trial, a tag as image.tag" -}}
+{{- fail "image.digests is empty: name the digests of all images, as docs/howto/install-on-kubernetes.md writes them in step 1; or, for a trial, a tag as image.tag" -}}
+{{- end -}}
+{{- if and $image.digests (not (hasKey $image.digests .service)) -}}
+{{- fail (printf "image.digests has no %s: name the digest of every image that is used" .service) -}}
 {{- end -}}
 {{- include "spawnmesh.reference" (dict "repository" (printf "%s/%s" $image.repository .service) "digest" (get $image.digests .service) "tag" $image.tag) -}}
 {{- end -}}
@@ -68,9 +80,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{/* How long a pod may take to go: {root, component, facts}. To be taken out of the clients' turn, for the calls that are still running (as long as its
      own settings say, where they do), and to send the last spans. */}}
 {{- define "spawnmesh.leaveSeconds" -}}
-{{- $own := (index .root.Values.services .component).settings -}}
+{{- $own := (include "spawnmesh.valuesOf" . | fromYaml).settings -}}
 {{- $drain := ternary (get $own "DRAIN_GRACE_SECONDS") .root.Values.drainGraceSeconds (hasKey $own "DRAIN_GRACE_SECONDS") -}}
-{{- add (float64 $drain | ceil) 15 (ternary (include "spawnmesh.namesSettleSeconds" .root | int) 0 (hasKey .facts "serves")) -}}
+{{- add (float64 $drain | ceil) 15 (ternary (include "spawnmesh.namesSettleSeconds" .root | int) 0 (or (hasKey .facts "serves") (hasKey .facts "pages"))) -}}
 {{- end -}}
 
 {{- define "spawnmesh.postgresqlSecret" -}}

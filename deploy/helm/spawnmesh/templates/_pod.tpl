@@ -1,7 +1,7 @@
 {{/* What is added to the pods of a component: the values of `pod`, and over them those of its own. Its own lists and
      its own affinity are instead of those of `pod`; maps have both. */}}
 {{- define "spawnmesh.podAdditions" -}}
-{{- $own := dig "pod" (dict) (index .root.Values.services .component) -}}
+{{- $own := dig "pod" (dict) (include "spawnmesh.valuesOf" . | fromYaml) -}}
 {{- $pod := mergeOverwrite (deepCopy .root.Values.pod) (deepCopy $own) -}}
 {{- if hasKey $own "affinity" }}{{ $_ := set $pod "affinity" $own.affinity }}{{ end -}}
 {{- toYaml $pod -}}
@@ -61,23 +61,28 @@ capabilities: {drop: [ALL]}
 {{- $root := .root -}}
 {{- $facts := .facts -}}
 {{- $prefix := include "spawnmesh.prefix" $facts.service -}}
-{{- $value := index $root.Values.services .component -}}
+{{- $value := include "spawnmesh.valuesOf" . | fromYaml -}}
 {{- $own := dict
-  "LISTEN" "0.0.0.0:50051"
+  "LISTEN" (ternary "0.0.0.0:8080" "0.0.0.0:50051" (hasKey $facts "pages"))
   "HEALTH_LISTEN" "0.0.0.0:50052"
   "SPAN_JOURNAL_DIR" "/tmp/spans"
   "SECRETS_DIR" "/run/secrets/spawnmesh"
-  "SIGNING_KEY_FILE" "/run/secrets/tokens/signing.pem"
-  "TOKEN_AUDIENCE" $root.Values.tokens.audience
-  "CLIENT_ISSUERS" (toJson $root.Values.tokens.clientIssuers)
-  "MAX_TOKEN_LIFETIME_SECONDS" ($root.Values.tokens.maxLifetimeSeconds | int64 | toString)
   "ENVIRONMENT" $root.Values.environment
   "LOG_LEVEL" $root.Values.logLevel
   "DRAIN_GRACE_SECONDS" (toString $root.Values.drainGraceSeconds) -}}
-{{- if $root.Values.tokens.jwksUrl -}}
-  {{- $_ := set $own "JWKS_URL" $root.Values.tokens.jwksUrl -}}
+{{- if $facts.pages -}}
+  {{- $own = merge $own (include "spawnmesh.consoleEnv" $root | fromYaml) -}}
 {{- else -}}
-  {{- $_ := set $own "JWKS_FILE" "/run/secrets/tokens/jwks.json" -}}
+  {{- $_ := set $own "SIGNING_KEY_FILE" "/run/secrets/tokens/signing.pem" -}}
+  {{- $_ := set $own "TOKEN_AUDIENCE" $root.Values.tokens.audience -}}
+  {{- $_ := set $own "CLIENT_ISSUERS" (toJson $root.Values.tokens.clientIssuers) -}}
+  {{- $_ := set $own "MAX_TOKEN_LIFETIME_SECONDS" ($root.Values.tokens.maxLifetimeSeconds | int64 | toString) -}}
+  {{- if $root.Values.tokens.jwksUrl -}}
+    {{- $_ := set $own "JWKS_URL" $root.Values.tokens.jwksUrl -}}
+  {{- else -}}
+    {{- $_ := set $own "JWKS_FILE" "/run/secrets/tokens/jwks.json" -}}
+  {{- end -}}
+  {{- with $root.Values.callLimits }}{{ $_ := set $own "CALL_LIMITS" (toJson .) }}{{ end -}}
 {{- end -}}
 {{- with $root.Values.tokens.oidcIssuers }}{{ $_ := set $own "OIDC_ISSUERS" (toJson .) }}{{ end -}}
 {{- if ne $root.Values.tls.mode "none" -}}
@@ -85,7 +90,6 @@ capabilities: {drop: [ALL]}
   {{- $_ := set $own "TLS_KEY_FILE" "/run/secrets/tls/tls.key" -}}
   {{- $_ := set $own "TLS_CA_FILE" "/run/secrets/tls/ca.crt" -}}
 {{- end -}}
-{{- with $root.Values.callLimits }}{{ $_ := set $own "CALL_LIMITS" (toJson .) }}{{ end -}}
 {{- with $root.Values.telemetry.otlpEndpoint }}{{ $_ := set $own "OTLP_ENDPOINT" . }}{{ end -}}
 {{- with $root.Values.telemetry.traceParentIssuers }}{{ $_ := set $own "TRACE_PARENT_ISSUERS" (toJson .) }}{{ end -}}
 {{- if ne (float64 $root.Values.telemetry.traceSampleRatio) 1.0 }}{{ $_ := set $own "TRACE_SAMPLE_RATIO" $root.Values.telemetry.traceSampleRatio }}{{ end -}}
@@ -131,7 +135,9 @@ capabilities: {drop: [ALL]}
 {{- define "spawnmesh.mounts" -}}
 - {name: tmp, mountPath: /tmp}
 - {name: secrets, mountPath: /run/secrets/spawnmesh, readOnly: true}
+{{- if not .facts.pages }}
 - {name: tokens, mountPath: /run/secrets/tokens, readOnly: true}
+{{- end }}
 {{- if ne .root.Values.tls.mode "none" }}
 - {name: tls, mountPath: /run/secrets/tls, readOnly: true}
 {{- end }}
@@ -159,6 +165,9 @@ capabilities: {drop: [ALL]}
 - {name: mcp, mountPath: /run/secrets/mcp, readOnly: true}
 {{- end }}
 {{- end }}
+{{- if .facts.pages }}
+- {name: console, mountPath: /run/secrets/console, readOnly: true}
+{{- end }}
 {{- end -}}
 
 {{/* A pod gets the keys that it uses and no others of each secret. */}}
@@ -166,7 +175,8 @@ capabilities: {drop: [ALL]}
 {{- $root := .root -}}
 {{- $facts := .facts -}}
 - name: tmp
-  emptyDir: {sizeLimit: 256Mi}
+  {{- /* The files of forms that browsers send wait there until they are uploaded. */}}
+  emptyDir: {sizeLimit: {{ ternary "1Gi" "256Mi" (hasKey $facts "pages") }}}
 - name: secrets
 {{- if $facts.database }}
   projected:
@@ -178,6 +188,7 @@ capabilities: {drop: [ALL]}
 {{- else }}
   emptyDir: {sizeLimit: 1Mi}
 {{- end }}
+{{- if not $facts.pages }}
 - name: tokens
   secret:
     secretName: {{ $root.Values.tokens.existingSecret }}
@@ -187,6 +198,7 @@ capabilities: {drop: [ALL]}
       {{- if not $root.Values.tokens.jwksUrl }}
       - {key: jwks.json, path: jwks.json}
       {{- end }}
+{{- end }}
 {{- if ne $root.Values.tls.mode "none" }}
 - name: tls
   secret: {secretName: {{ include "spawnmesh.tlsSecret" (dict "root" $root "service" $facts.service) }}, defaultMode: 0440}
@@ -225,6 +237,12 @@ capabilities: {drop: [ALL]}
 - name: mcp
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
+{{- end }}
+{{- if $facts.pages }}
+- name: console
+  projected:
+    defaultMode: 0440
+    sources: {{- include "spawnmesh.consoleSecrets" $root | nindent 6 }}
 {{- end }}
 {{- end -}}
 

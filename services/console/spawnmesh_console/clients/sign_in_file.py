@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -20,7 +21,7 @@ def take_token(file: Path, code: str) -> str | None:
         digest, token = stored["code_sha256"], stored["token"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if not secrets.compare_digest(hashlib.sha256(code.encode()).hexdigest(), str(digest)):
+    if not secrets.compare_digest(_digest(code).encode(), str(digest).encode()):
         return None
     taken = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
@@ -28,6 +29,9 @@ def take_token(file: Path, code: str) -> str | None:
     except OSError:
         return None
     is_same = json.loads(taken.read_text()) == stored
+    if not is_same:  # It was replaced meanwhile: the newer link stays usable.
+        with suppress(OSError):
+            os.link(taken, file)
     taken.unlink()
     return str(token) if is_same else None
 
@@ -35,9 +39,13 @@ def take_token(file: Path, code: str) -> str | None:
 def offer_token(file: Path, token: str) -> str:
     """Write the file (0600) atomically in place of an earlier one, and return the code."""
     code = secrets.token_urlsafe(24)
-    half = file.with_name(f".{file.name}.new")
-    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    half = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as stream:
-        json.dump({"code_sha256": hashlib.sha256(code.encode()).hexdigest(), "token": token}, stream)
+        json.dump({"code_sha256": _digest(code), "token": token}, stream)
     half.rename(file)
     return code
+
+
+def _digest(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()

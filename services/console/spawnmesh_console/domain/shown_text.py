@@ -9,8 +9,10 @@ import re
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # Control characters, except tab and line feed.
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # Directions of writing.
-    "\u00ad\u200b\u2028\u2029\u2060-\u2064\ufeff\ufff9-\ufffb"  # No shape, or a break of the line.
-    "\U000e0000-\U000e007f]"  # Tags: text that no person sees, and a model reads.
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f"
+    "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a"  # No shape, or a break of the line.
+    "\U000e0000-\U000e0fff"  # Tags and selectors: text that no person sees, and a model reads.
+    "\ud800-\udfff]"  # Half of a pair, which cannot be sent.
 )
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F

@@ -12,7 +12,7 @@ def age(then: datetime, now: datetime) -> str:
     if far < 1.5:
         return "now"
     if far < _MINUTE:
-        words = f"{far:.0f} s"
+        words = f"{int(far + 0.5)} s"  # A half is rounded up, as in the browser.
     elif far < _HOUR:
         words = f"{far // _MINUTE:.0f} min"
     elif far < 2 * _DAY:
@@ -24,7 +24,7 @@ def age(then: datetime, now: datetime) -> str:
 
 def span(seconds: float) -> str:
     """Return a span of time, such as `84 ms`, `1.2 s`, `3 min 04 s` or `2 h 05 min`."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"

@@ -38,7 +38,7 @@ const REFRESH_MS = 3000;
 
 /** Replace the content of an element by what its address returns, if that is different. */
 async function refresh(element) {
-  if (document.hidden || element.contains(document.activeElement)) return;
+  if (document.hidden || !element.dataset.refresh || element.contains(document.activeElement)) return;
   let response;
   try {
     response = await fetch(element.dataset.refresh, { headers: { accept: "text/html-fragment" } });

@@ -4,15 +4,19 @@ The console does not verify the token: it has no rights of its own, and each ser
 token that a call has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import jwt
+from google.protobuf.descriptor import ServiceDescriptor
 from spawnmesh.policy.v1 import policy_pb2
-from spawnmesh_calls.contracts import service_descriptor
+from spawnmesh_calls.contracts import mesh_services
+from spawnmesh_core.errors import MeshError
 from spawnmesh_runtime.caller import ROLES, ClientRole
+from spawnmesh_runtime.oidc import OidcIssuer, OidcVerifier
 
 _CLIENT = "client"
 
@@ -39,32 +43,61 @@ class Person:
         """Return whether the role opens this RPC, such as `spawnmesh.session.v1.SessionService` and
         `KillSession`. True if the role is not known: then the mesh decides.
         """
-        described = service_descriptor(service).methods_by_name[method]
+        described = _services()[service].methods_by_name[method]
         needed = described.GetOptions().Extensions[policy_pb2.call_policy].role
         return self.role is None or self.role >= needed
 
 
-def person_of(token: str, form_key: str) -> Person:
-    """Return the person of a token. Raises TokenUnreadable."""
+def person_of(token: str, form_key: str, issuers: Sequence[OidcIssuer] = ()) -> Person:
+    """Return the person of a token, which may be of one of the issuers. Raises TokenUnreadable."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False, "verify_exp": False})
     except jwt.PyJWTError:
         raise TokenUnreadable("this is no token: one has three parts that are joined by dots") from None
-    expiry = claims.get("exp")
-    if not isinstance(expiry, int | float):
+    expire_time = _expire_time(claims.get("exp"))
+    if expire_time is None:
         raise TokenUnreadable("the token does not say until when it is valid")
-    expire_time = datetime.fromtimestamp(expiry, UTC)
     if expire_time <= datetime.now(UTC):
         raise TokenUnreadable("the token has expired: make another one")
     if claims.get("kind", _CLIENT) != _CLIENT:
         raise TokenUnreadable("the token is no person's of a tenant: `spawnmesh token` makes one")
-    tenant_id, subject = str(claims.get("tenant") or ""), str(claims.get("sub") or "")
-    return Person(token, form_key, tenant_id, subject, _role(claims), expire_time)
+    tenant_id, role = _rights(claims, token, issuers)
+    return Person(token, form_key, tenant_id, str(claims.get("sub") or ""), role, expire_time)
 
 
-def _role(claims: Mapping[str, Any]) -> ClientRole | None:
+@cache
+def _services() -> Mapping[str, ServiceDescriptor]:
+    return {service.full_name: service for service in mesh_services()}
+
+
+def _expire_time(expiry: object) -> datetime | None:
+    """Return the time; None for what is no time of a calendar."""
+    if not isinstance(expiry, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(expiry, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _rights(
+    claims: dict[str, Any], token: str, issuers: Sequence[OidcIssuer]
+) -> tuple[str, ClientRole | None]:
+    """Return the tenant and the role, from the claims that the settings of the issuer name."""
+    named = str(claims.get("iss") or "")
+    for issuer in issuers:
+        if issuer.issuer == named:
+            try:
+                caller = OidcVerifier(issuer, max_lifetime_seconds=0).caller_of(claims, named, token)
+            except MeshError:  # A service that is called says so, too.
+                return "", None
+            return caller.tenant_id, caller.role
+    return str(claims.get("tenant") or ""), _role(claims, named)
+
+
+def _role(claims: Mapping[str, Any], issuer: str) -> ClientRole | None:
     """Return the role. A token of the mesh without roles is an operator's of the tenant."""
-    if "tenant" not in claims:
+    if "tenant" not in claims or issuer.startswith(("https://", "http://")):
         return None
     roles = claims.get("roles")
     if roles is None:

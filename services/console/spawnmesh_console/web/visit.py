@@ -24,6 +24,7 @@ from spawnmesh_console.web.rendering import rendered
 log = structlog.get_logger()
 
 _MAX_FORM_FIELDS = 200
+_MAX_DIGITS = 15
 
 
 class FormRefused(Exception):
@@ -62,6 +63,11 @@ class Visit:
         """Return a parameter of the address; empty without one."""
         return self.request.query_params.get(name, "").strip()
 
+    def number(self, name: str) -> int:
+        """Return a parameter of the address that is a natural number; 0 for anything else."""
+        text = self.text(name)
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
+
 
 Page = Callable[[Visit], Awaitable[Response]]
 
@@ -73,7 +79,7 @@ def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
 
     async def endpoint(request: Request) -> Response:
         deps: Dependencies = request.app.state.dependencies
-        person = deps.cookie.person_in(request.cookies.get(deps.cookie.name, ""))
+        person = deps.cookie.person_in(request.cookies)
         if person is None:
             return _to_sign_in(request)
         mesh = mesh_for(person.token, deps.connections, deps.settings.max_message_bytes)
@@ -96,7 +102,9 @@ def see_other(path: str, query: Mapping[str, str] | None = None) -> Response:
 
 
 def _to_sign_in(request: Request) -> Response:
-    if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
+    accepted = {one.partition(";")[0].strip() for one in request.headers.get("accept", "").split(",")}
+    if request.method != "GET" or "text/html" not in accepted:
+        # A script gets no other page in place of the part that it asked for.
         return Response("Sign in first.\n", 401, media_type="text/plain")
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/sign-in?next={quote(request.url.path + query, safe='')}", 303)

@@ -1,0 +1,236 @@
+"""Rules that each page keeps in a browser. A new page is found by its route."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from spawnmesh_runtime.caller import ClientRole
+
+from tests.support.console.addresses import addresses_of, begin_of, is_page
+from tests.support.console.addresses import routes as routes_of
+from tests.support.console.browsers import Windows, browser_package
+from tests.support.console.furnished import Furnished
+from tests.support.console.running_console import RunningConsole
+from tests.support.console.visitors import sign_in, stranger
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+SERIOUS = ("serious", "critical")
+NARROW = 360
+MAX_EXAMPLES = 3
+"""The examples of one route that are looked at: the first ones differ most."""
+
+# The elements that are wider than the window, as far as they make the page wider.
+TOO_WIDE = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width && document.body.scrollWidth <= width) return [];
+  return [...document.querySelectorAll("body *")]
+    .filter((one) => one.getBoundingClientRect().right > width + 0.5 && !one.closest("header"))
+    .map((one) => `${one.tagName} ${one.className} ${one.textContent.trim().slice(0, 40)}`).slice(0, 5);
+}"""
+# Every element that a person must be able to reach, and whether Tab can.
+REACHABLE = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+  .filter((one) => one.type !== "hidden" && !one.disabled && one.checkVisibility({ visibilityProperty: true }))
+  .map((one) => ({ shown: one.outerHTML.slice(0, 120), index: one.tabIndex }))"""
+FOCUSED = """() => {
+  const one = document.activeElement;
+  if (one === document.body) return null;
+  one.setAttribute("data-was-focused", "");
+  const style = getComputedStyle(one);
+  const box = one.getBoundingClientRect();
+  return {
+    shown: one.outerHTML.slice(0, 120),
+    hasRing: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1,
+    isSeen: box.width > 0 && box.height > 0 && box.left >= 0 && box.top < innerHeight && box.bottom > 0,
+  };
+}"""
+
+
+def expect(*of: object) -> Any:
+    return browser_package("playwright.async_api").expect(*of)
+
+
+@pytest.fixture
+async def pages(
+    furnished: Furnished, console: RunningConsole, visitors: AsyncExitStack
+) -> Sequence[str]:
+    """Return the address of each page of the furnished tenant, and of a refusal."""
+    client: httpx2.AsyncClient = await visitors.enter_async_context(stranger(console))
+    await sign_in(client, furnished.tenant.token())
+    several = [addresses_of(route, furnished) for route in routes_of("GET")]
+    chosen = [one for examples in several for one in examples[:MAX_EXAMPLES]]
+    found = [one for one in chosen if is_page(*await begin_of(client, one))]
+    assert len(found) > 8
+    return [*found, "/sessions?expression=nonsense", "/sessions/ses_0"]
+
+
+async def settled(page: "Page", address: str) -> None:
+    """Go to the page, and wait until its scripts and styles are there. A stream goes on."""
+    await page.goto(address, wait_until="load")
+
+
+async def open_all(page: "Page") -> None:
+    """Open what is folded, except the menu of the person."""
+    await page.evaluate(
+        "document.querySelectorAll('details:not(.person)').forEach((one) => { one.open = true; })"
+    )
+
+
+async def violations(page: "Page") -> list[str]:
+    """Return the serious violations that axe-core finds on the page, in light and in dark colours."""
+    axe = browser_package("axe_playwright_python.async_playwright").Axe()
+    found = []
+    # The scheme changes colours alone.
+    for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+        await page.emulate_media(color_scheme=scheme)
+        answer = await axe.run(page, options={"resultTypes": ["violations"], **rules})
+        found += [
+            f"{scheme}: {one['id']}: {node['html'][:160]} {node['failureSummary'][:200]}"
+            for one in answer.response["violations"]
+            if one["impact"] in SERIOUS
+            for node in one["nodes"]
+        ]
+    return found
+
+
+async def test_axe_finds_no_serious_violation(
+    windows: Windows, furnished: Furnished, pages: Sequence[str]
+) -> None:
+    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
+    page = await windows.open("/sign-in")
+    found = {"/sign-in": await violations(page)}
+    page = await windows.open("/", furnished.tenant.token())
+    await page.locator("details.person summary").click()
+    found["the menu"] = await violations(page)
+    for address in pages:
+        await settled(page, address)
+        await open_all(page)
+        found[address] = await violations(page)
+    serious = {address: several for address, several in found.items() if several}
+    assert not serious, "\n".join(map(str, serious.items()))
+
+
+async def test_no_page_is_wider_than_a_narrow_window(
+    windows: Windows, furnished: Furnished, pages: Sequence[str]
+) -> None:
+    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
+    page = await windows.open("/sign-in", width=NARROW)
+    found = {"/sign-in": await page.evaluate(TOO_WIDE)}
+    page = await windows.open("/", furnished.tenant.token(), width=NARROW)
+    for address in pages:
+        await settled(page, address)
+        found[address] = await page.evaluate(TOO_WIDE)
+        await open_all(page)
+        found[f"{address}, opened"] = await page.evaluate(TOO_WIDE)
+    wide = {address: several for address, several in found.items() if several}
+    assert not wide, "\n".join(map(str, wide.items()))
+
+
+async def test_each_page_can_be_read_without_scripts(
+    windows: Windows, furnished: Furnished, pages: Sequence[str]
+) -> None:
+    """What a person sees of it is there without them, too."""
+    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
+    plain = await windows.open("/", furnished.tenant.token(), scripts=False)
+    for address in pages:
+        await plain.goto(address)
+        await expect(plain.locator("h1")).to_be_visible()
+        shown = await plain.locator("main").inner_text()
+        assert len(shown.split()) > 3, address
+    await plain.goto(f"/sessions/{furnished.done}")
+    await expect(plain.locator("main")).to_contain_text("I am the scripted model")
+    await plain.goto("/sessions")
+    await plain.get_by_label("Label").fill("child")
+    await plain.get_by_role("button", name="Filter").click()
+    await expect(plain.locator("#rows tbody tr")).to_have_count(1)
+    await plain.get_by_role("link", name="child").click()
+    await expect(plain.locator("h1")).to_contain_text("child")
+
+
+async def test_tab_reaches_everything_in_its_order(
+    windows: Windows, furnished: Furnished, pages: Sequence[str]
+) -> None:
+    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
+    page = await windows.open("/", furnished.tenant.token())
+    for address in pages:
+        await settled(page, address)
+        reachable = await page.evaluate(REACHABLE)
+        assert [one for one in reachable if one["index"] != 0] == [], address
+        await page.locator(".skip").focus()  # A field of the page can have the focus at its begin.
+        hidden = []
+        for _ in range(len(reachable) + 1):
+            await page.keyboard.press("Tab")
+            focused = await page.evaluate(FOCUSED)
+            if focused is None:
+                break
+            if not (focused["hasRing"] and focused["isSeen"]):
+                hidden.append(focused)
+        assert hidden == [], f"{address}: the focus is not seen"
+        missed = await page.evaluate(
+            """() => [...document.querySelectorAll(
+                 "a[href]:not([data-was-focused]):not(.skip), button:not([data-was-focused]), summary:not([data-was-focused]), " +
+                 "input:not([data-was-focused]), select:not([data-was-focused]), textarea:not([data-was-focused])")]
+              .filter((one) => one.type !== "hidden" && one.type !== "radio" && !one.disabled)
+              .filter((one) => one.checkVisibility({ visibilityProperty: true }))
+              .map((one) => one.outerHTML.slice(0, 120))"""
+        )
+        assert missed == [], f"{address}: Tab does not reach these"
+
+
+async def test_the_first_tab_leads_past_the_navigation(windows: Windows, furnished: Furnished) -> None:
+    page = await windows.open("/sessions", furnished.tenant.token())
+    await page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    await expect(skip).to_be_focused()
+    await expect(skip).to_be_in_viewport()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="New session").last).to_be_focused()
+
+
+async def test_a_person_signs_in_and_out_with_the_keyboard_alone(windows: Windows, furnished: Furnished) -> None:
+    page = await windows.open("/sessions?label=child")
+    await expect(page.get_by_label("Token")).to_be_focused()
+    await page.keyboard.insert_text(furnished.tenant.token(ClientRole.READER))
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(f"{windows.console.base_url}/sessions?label=child")
+    menu = page.locator("details.person summary")
+    await menu.focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_have_text("Sign in")
+    assert await page.context.cookies() == []
+    await page.go_back()
+    await expect(page.locator("h1")).to_have_text("Sign in")
+
+
+async def test_the_policy_stops_scripts_that_are_not_of_the_console(windows: Windows, furnished: Furnished) -> None:
+    """A second wall: it holds if a text should become markup one day."""
+    page = await windows.open("/sessions", furnished.tenant.token())
+    windows.expected += ["Content Security Policy", "Trusted", "trusted"]
+    blocked = await page.evaluate(
+        """async () => {
+          const found = [];
+          try { document.body.innerHTML = "<img src=x>"; found.push("innerHTML"); } catch {}
+          try { trustedTypes.createPolicy("other", { createHTML: (html) => html }); found.push("policy"); } catch {}
+          try { await fetch("https://evil.example/"); found.push("fetch"); } catch {}
+          const script = document.createElement("script");
+          try { script.append("window.ran = true"); } catch {}
+          document.body.append(script);
+          const image = document.createElement("img");
+          try { image.setAttribute("onerror", "window.ran = true"); found.push("onerror"); } catch {}
+          image.src = "/nothing";
+          document.body.append(image);
+          await new Promise((done) => { image.addEventListener("error", done); });
+          return window.ran ? [...found, "script"] : found;
+        }"""
+    )
+    assert blocked == []
+    windows.expected += ["404 (Not Found)"]

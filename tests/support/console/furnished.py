@@ -1,0 +1,115 @@
+"""A tenant with something on every page: sessions in all states, approvals, agents, plugins, files."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spawnmesh_client.approval_views import ApprovalPolicy
+from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.client import Mesh
+from spawnmesh_client.resource_views import Agent, Plugin
+from spawnmesh_client.session import Session
+
+from tests.support.console.visitors import ConsoleTenant
+from tests.support.waiting import eventually
+
+UNSEEN = "\u202e\u200b\u2066\U000e0041\x1b\x07"
+"""Characters that a browser obeys or hides."""
+
+MARKUP = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;{{ 7*7 }}"
+_CALLER = "You are the caller. Make the call that you are given, and say what came of it."
+_DEAD_ENDPOINT = "grpc://127.0.0.1:1"
+_WORDS = 400
+
+
+@dataclass(frozen=True)
+class Furnished:
+    """The ids of what the tenant has. `marker` is in its texts, and in those of no other tenant."""
+
+    tenant: ConsoleTenant
+    marker: str
+    done: str
+    parent: str
+    child: str
+    waiting: str
+    asking: str
+    killed: str
+    waiting_approval: str
+    asking_approval: str
+    agent: str
+    plugin: str
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """The ids of all sessions."""
+        return self.done, self.parent, self.waiting, self.asking, self.child, self.killed
+
+
+async def furnish(tenant: ConsoleTenant) -> Furnished:
+    """Fill the tenant, and wait until each run is where it stays. Texts of people, tools and models
+    are hostile to a page.
+    """
+    mesh, marker = tenant.mesh, f"marker-{tenant.tenant_id}"
+    hostile = f"{marker} {MARKUP} {UNSEEN}"
+    policy = ApprovalPolicy(tools=("write_file",), timeout=timedelta(days=1))
+    tools = ("write_file", "ask_user", "sessions_spawn", "list_files")
+    await mesh.agents.put(
+        Agent("clerk", f"{_CALLER}\n{hostile}", tools=tools, spawnable_agents=("clerk",), approval=policy)
+    )
+    plugin = Plugin("watcher", _DEAD_ENDPOINT, ("AGENT_END",))
+    await mesh.plugins.register(plugin, allow_unreachable=True)
+    long = " ".join(f"{marker} word{number}" for number in range(_WORDS))
+    files = [Attachment(f"notes {marker}.txt", long.encode()), Attachment("empty.bin", b"")]
+    done, parent, waiting, asking, killed = await asyncio.gather(
+        mesh.spawn(f"{hostile}\n{long}", label=_printable(f"{marker} {MARKUP}"), attachments=files,
+                   metadata={"ticket": "17"}, mode="SESSION"),
+        mesh.spawn(_call("sessions_spawn", agent_id="clerk", task=f"{hostile}", label="child"), agent="clerk"),
+        mesh.spawn(_call("write_file", path="note.txt", content=f"\ud800 {hostile}\n{long}"), agent="clerk"),
+        mesh.spawn(_call("ask_user", question=f"{hostile}?", choices=["red", f"blue {hostile}"]), agent="clerk"),
+        mesh.spawn(hostile, model="scripted/slow", label="killed"),
+    )  # fmt: skip
+    await killed.kill()
+    await asyncio.gather(done.result(), parent.result())
+    (child,) = [one async for one in parent.children()]
+    await child.result()
+    waits = [await eventually(lambda one=one: _approval_of(mesh, one)) for one in (waiting, asking)]
+    return Furnished(
+        tenant,
+        marker,
+        done.session_id,
+        parent.session_id,
+        child.session_id,
+        waiting.session_id,
+        asking.session_id,
+        killed.session_id,
+        *waits,
+        "clerk",
+        "watcher",
+    )
+
+
+def _call(tool: str, **arguments: object) -> str:
+    """Return the task with which the scripted model makes a call. Half of a surrogate pair is such
+    a text only as an escape.
+    """
+    return f"{tool} {json.dumps(arguments, ensure_ascii=True)}"
+
+
+def _printable(text: str) -> str:
+    return "".join(character for character in text if character.isprintable())
+
+
+async def _approval_of(mesh: Mesh, session: Session) -> str:
+    run = (await mesh.session(session.session_id)).latest_run
+    return run.approval_id if run is not None else ""
+
+
+async def snapshot(mesh: Mesh) -> list[str]:
+    """Return the things of a tenant that a form could change, as texts that compare."""
+    sessions = [one async for one in mesh.wire.sessions()]
+    events = [(one.session_id, [event async for event in mesh.wire.watch(one.session_id, ends_at_newest=True)])
+              for one in sessions]  # fmt: skip
+    approvals = [one async for one in mesh.approvals.list()]
+    others = (await mesh.agents.list(), await mesh.plugins.list(), approvals, events, sessions)
+    return [str(one) for one in others]
