@@ -136,6 +136,11 @@ class _Reader(HTMLParser):
         elif tag == "textarea" and name:
             self._textarea = name
             self._form.fields[name] = ""
-        elif tag == "input" and name and given.get("type") not in ("submit", "file"):
-            if given.get("type") not in ("checkbox", "radio") or "checked" in given:
-                self._form.fields[name] = given.get("value", "on" if "checked" in given else "")
+        elif tag == "input" and name and _is_sent(given):
+            self._form.fields[name] = given.get("value", "on" if "checked" in given else "")
+
+
+def _is_sent(given: dict[str, str]) -> bool:
+    """Return whether a browser sends the value of the input."""
+    kind = given.get("type")
+    return kind not in ("submit", "file") and (kind not in ("checkbox", "radio") or "checked" in given)

@@ -59,7 +59,11 @@ def test_attempt_ends_after_ten_minutes(seconds_ago: int, is_open: bool) -> None
         sealed(7),
         Fernet(Fernet.generate_key()).encrypt(b'["sign-in attempt", "s", "n", "v", "/"]').decode(),
     ],
-)
+    ids=[
+        "empty", "no ASCII", "cut", "another list", "another purpose", "too short", "an object", "a number",
+        "another key",
+    ],
+)  # fmt: skip
 def test_other_values_are_no_attempt(value: str) -> None:
     assert COOKIE.attempt_in({COOKIE.name: value}) is None
     assert COOKIE.attempt_in({}) is None

@@ -34,8 +34,9 @@ _ENDING = {
     Status.PERMISSION_DENIED: "reload",
     Status.INVALID_ARGUMENT: "reload",
 }
-"""The last event of a stream that no repeat can continue. `reload` leads to the sign-in, or to a new
-cursor.
+"""The last event of a stream that no repeat can continue.
+
+`reload` leads to the sign-in, or to a new cursor.
 """
 
 
