@@ -1,6 +1,7 @@
 """The page of one session: its transcript, family, events and files, and what a person can do."""
 
 import re
+from contextlib import AsyncExitStack
 from uuid import uuid4
 
 import pytest
@@ -9,10 +10,11 @@ from spawnmesh_client import Attachment
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.session import Session
 from spawnmesh_client.views import RunState
+from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.caller import ClientRole
 
 from tests.support.console.html import read_html
-from tests.support.console.running_console import RunningConsole
+from tests.support.console.running_console import RunningConsole, start_console
 from tests.support.console.said import append, ended_session, said
 from tests.support.console.visitors import (
     ConsoleTenant,
@@ -199,9 +201,26 @@ async def test_message_that_is_refused_stays_in_the_form(mesh: Mesh, signed_in: 
         data={"form_key": key, "request_id": uuid4().hex, "text": "Too late <b>"},
     )
     page = read_html(answer.text)
-    assert answer.status_code == 400
+    assert answer.status_code == 409
     assert [one for one in page.tags("p") if one.get("role") == "alert"]
     assert "closed" in page.text.lower()
+
+
+async def test_session_can_be_killed_while_its_transcript_is_away(
+    stack: Stack, tenant: ConsoleTenant, visitors: AsyncExitStack
+) -> None:
+    session = await ended_session(tenant.mesh)
+    lonely = await start_console(
+        stack, stack.data_dir / "console-blind", "console-blind", {"TRANSCRIPT_TARGET": "127.0.0.1:9"}
+    )
+    client = await visitors.enter_async_context(stranger(lonely))
+    await sign_in(client, tenant.token())
+    page = await read(client, path_of(session))
+    assert "A part of this page is missing: transcript" in page.text
+    assert "The run succeeded." in page.text
+    form = page.form(path_of(session, "/kill"))
+    assert (await client.post(form.action, data=form.fields)).status_code == 303
+    assert (await session.refresh()).state.is_terminal
 
 
 async def test_run_is_interrupted_and_the_session_stays(mesh: Mesh, signed_in: SignedIn) -> None:

@@ -21,3 +21,11 @@ from spawnmesh_console.clients.shown_entry import arguments_of
 )  # fmt: skip
 def test_arguments_of_a_call_keep_their_digits(block: str, shown: str) -> None:
     assert arguments_of(block) == shown
+
+
+def test_a_long_block_is_not_laid_out() -> None:
+    """Otherwise one transcript would hold up the pages of all people."""
+    block = '{"arguments":{"a":' + "[" * 90 + "1" + ",1" * 40_000 + "]" * 90 + "}}"
+    assert arguments_of(block) == block
+    shorter = '{"arguments":{"a":' + "[" * 90 + "1" + ",1" * 20_000 + "]" * 90 + "}}"
+    assert len(arguments_of(shorter)) < 20 * len(shorter)

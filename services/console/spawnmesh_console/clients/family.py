@@ -13,20 +13,22 @@ from spawnmesh_console.domain.states import session_state
 
 MAX_MEMBERS = 100
 _MAX_DEPTH = 32
+_CALLS_AT_ONCE = 8
 
 
 async def family_of(mesh: Mesh, session: Session) -> list[LaneMember]:
     """Return the family, parents before their children and older ones first.
 
-    Of a large family, the first hundred members by depth.
+    Of a large family, the first members by depth: one more than a hundred, to show that there are
+    more.
     """
     root = await _root_of(mesh, session)
     children: dict[str, list[Session]] = {}
-    level, count = [root], 1
-    while level and count < MAX_MEMBERS:
-        found = await asyncio.gather(*(_children(mesh, one.session_id) for one in level))
+    level, count, at_once = [root], 1, asyncio.Semaphore(_CALLS_AT_ONCE)
+    while level and count <= MAX_MEMBERS:
+        found = await asyncio.gather(*(_children(mesh, one.session_id, at_once) for one in level))
         for parent, some in zip(level, found, strict=True):
-            children[parent.session_id] = some[: max(0, MAX_MEMBERS - count)]
+            children[parent.session_id] = some[: max(0, MAX_MEMBERS + 1 - count)]
             count += len(children[parent.session_id])
         level = [child for parent in level for child in children[parent.session_id]]
     return list(_in_order(root, children, 0))
@@ -51,9 +53,15 @@ async def _root_of(mesh: Mesh, session: Session) -> Session:
     return session
 
 
-async def _children(mesh: Mesh, session_id: str) -> list[Session]:
-    page = await session_page(mesh, filter=f"parent_session_id = {session_id}", page_size=MAX_MEMBERS)
-    return page.sessions[::-1]
+async def _children(mesh: Mesh, session_id: str, at_once: asyncio.Semaphore) -> list[Session]:
+    async with at_once:
+        page = await session_page(
+            mesh,
+            filter=f"parent_session_id = {session_id}",
+            order_by="create_time",
+            page_size=MAX_MEMBERS + 1,
+        )
+    return page.sessions
 
 
 def _member(session: Session, depth: int) -> LaneMember:
@@ -67,7 +75,7 @@ def _member(session: Session, depth: int) -> LaneMember:
         depth,
         session_state(session.state.value, run.state.value if run is not None else ""),
         usage.input_token_count + usage.output_token_count if usage is not None else 0,
-        session.create_time,
+        (run.queue_time if run is not None else None) or session.create_time,
         run.start_time if run is not None else None,
         run.end_time if run is not None else session.end_time,
     )

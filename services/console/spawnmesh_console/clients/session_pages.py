@@ -18,12 +18,18 @@ class SessionPage:
 
 
 async def session_page(
-    mesh: Mesh, *, filter: str = "", page_token: str = "", page_size: int = 50
+    mesh: Mesh, *, filter: str = "", order_by: str = "", page_token: str = "", page_size: int = 50
 ) -> SessionPage:
-    """Return a page of the sessions that the filter accepts, newest first. It can be short."""
+    """Return a page of the sessions that the filter accepts, newest first unless `order_by` says
+    otherwise. It can be short.
+    """
     peer = mesh.wire.service("session")
     request = ListSessionsRequest(
-        filter=filter, page_token=page_token, page_size=page_size, view=session_pb2.SESSION_VIEW_BASIC
+        filter=filter,
+        order_by=order_by,
+        page_token=page_token,
+        page_size=page_size,
+        view=session_pb2.SESSION_VIEW_BASIC,
     )
     answer = await peer.unary(SessionServiceStub(peer.channel).ListSessions, request)
     return SessionPage([session_view(one, mesh.wire) for one in answer.sessions], answer.next_page_token)

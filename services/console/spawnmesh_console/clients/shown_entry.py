@@ -1,11 +1,13 @@
 """Make what is shown of an entry from the message of the transcript service."""
 
+import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_core.json_text import NotJson, Object, String, parse_json
 
 from spawnmesh_console.domain.readable_json import readable_json
 from spawnmesh_console.domain.shown_entries import (
@@ -17,6 +19,9 @@ from spawnmesh_console.domain.shown_entries import (
     Speaker,
 )
 
+_LONG_BLOCK_CHARS = 64 * 1024
+_JSON = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\n\r]*")
 _MARKS = {
     entry_pb2.LABEL_KIND_SUPERSEDED: AnswerMark.SUPERSEDED,
     entry_pb2.LABEL_KIND_FINAL: AnswerMark.FINAL,
@@ -40,9 +45,11 @@ def mark_of(entry: entry_pb2.Entry) -> EntryMark | None:
     return None if mark is None else EntryMark(entry.body.label.entry_id, mark)
 
 
-def shown_entries(entries: list[entry_pb2.Entry]) -> list[ShownEntry]:
-    """Return the entries that are shown, with the marks that later ones of the list give them."""
-    labels = [label for entry in entries if (label := mark_of(entry)) is not None]
+def shown_entries(
+    entries: Sequence[entry_pb2.Entry], later: Sequence[entry_pb2.Entry] = ()
+) -> list[ShownEntry]:
+    """Return the entries that are shown, with the marks that they, and `later` ones, give them."""
+    labels = [label for entry in (*entries, *later) if (label := mark_of(entry)) is not None]
     marks = {label.entry_id: label.mark for label in labels}
     shown = [one for entry in entries if (one := shown_entry(entry)) is not None]
     return [replace(one, mark=marks.get(one.entry_id)) for one in shown]
@@ -58,7 +65,6 @@ def shown_entry(entry: entry_pb2.Entry) -> ShownEntry | None:
         Speaker.MESH,
         "",
         token_count=entry.token_count,
-        run_id=entry.writer.run_id,
     )
     match body.WhichOneof("kind"):
         case "message":
@@ -151,13 +157,33 @@ def _folded(begun: ShownEntry, heading: str, kind: BlockKind, text: str) -> Show
 def arguments_of(block_json: str) -> str:
     """Return the arguments of a call over several lines; the complete block if they are not there.
 
-    Numbers keep their digits.
+    Numbers keep their digits. A long block stays in one line.
     """
-    try:
-        block = parse_json(block_json)
-    except NotJson:
+    if len(block_json) > _LONG_BLOCK_CHARS:
         return block_json
-    found = (block.member("arguments") or block.member("input")) if isinstance(block, Object) else None
-    if isinstance(found, String):
-        return readable_json(found.value)
-    return readable_json(block_json if found is None else block_json[found.start : found.end])
+    try:
+        members = dict(_members(block_json))
+        found = members.get("arguments", members.get("input", block_json))
+        text = json.loads(found) if found.startswith('"') else found
+    except (ValueError, RecursionError, IndexError):
+        return block_json
+    return readable_json(text)
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of a JSON object and the texts of their values.
+
+    Raises ValueError or IndexError for a text that is none.
+    """
+    at = _after_space(text, 0)
+    while text[at] in "{,":
+        name, at = _JSON.raw_decode(text, _after_space(text, at + 1))
+        begin = _after_space(text, _after_space(text, at) + 1)
+        _, at = _JSON.raw_decode(text, begin)
+        yield name, text[begin:at]
+        at = _after_space(text, at)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()

@@ -43,9 +43,15 @@ async def newest_entries(mesh: Mesh, session_id: str, *, before_seq: int = 0) ->
         return TranscriptPage([], 0)
 
 
-async def entries_from(mesh: Mesh, session_id: str, first_seq: int) -> TranscriptPage:
-    """Return the entries from a seq on."""
-    return await _page(mesh, ListEntriesRequest(session_id=session_id, after_seq=max(0, first_seq - 1)))
+async def entries_from(
+    mesh: Mesh, session_id: str, first_seq: int, *, page_size: int = PAGE_SIZE
+) -> TranscriptPage:
+    """Return the entries from a seq on; none without a transcript."""
+    try:
+        request = ListEntriesRequest(session_id=session_id, after_seq=max(0, first_seq - 1))
+        return await _page(mesh, request, page_size=page_size)
+    except NotFound:
+        return TranscriptPage([], 0)
 
 
 async def one_entry(mesh: Mesh, session_id: str, seq: int) -> entry_pb2.Entry:

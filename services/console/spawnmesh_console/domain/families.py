@@ -7,7 +7,7 @@ from datetime import datetime
 from spawnmesh_console.domain.states import ShownState
 
 WIDTH = 1000
-"""The units of a lane, from the first spawn to now or to the last end."""
+"""The units of a lane, from the first time in the queue to now or to the last end."""
 _LEAST_WIDTH = 3.0
 
 
@@ -21,7 +21,7 @@ class LaneMember:
     depth: int
     state: ShownState
     token_count: int
-    spawn_time: datetime
+    queue_time: datetime
     start_time: datetime | None
     end_time: datetime | None
 
@@ -41,7 +41,7 @@ def lanes_of(members: Sequence[LaneMember], now: datetime) -> list[Lane]:
     """Return a lane for each member, on the same scale."""
     if not members:
         return []
-    begin = min(member.spawn_time for member in members)
+    begin = min(member.queue_time for member in members)
     end = max(member.end_time or now for member in members)
     seconds = max((end - begin).total_seconds(), 0.001)
 
@@ -51,8 +51,8 @@ def lanes_of(members: Sequence[LaneMember], now: datetime) -> list[Lane]:
 
     lanes = []
     for member in members:
-        spawned, ended = place(member.spawn_time), place(member.end_time or now)
+        queued, ended = place(member.queue_time), place(member.end_time or now)
         started = ended if member.start_time is None else place(member.start_time)
         work = 0.0 if member.start_time is None else max(ended - started, _LEAST_WIDTH)
-        lanes.append(Lane(member, spawned, max(started - spawned, 0.0), min(started, WIDTH - work), work))
+        lanes.append(Lane(member, queued, max(started - queued, 0.0), min(started, WIDTH - work), work))
     return lanes

@@ -38,6 +38,16 @@ class ShownBlock:
     size_bytes: int = 0
 
     @property
+    def shown(self) -> str:
+        """The beginning of the text, which is shown on the page."""
+        return self.text[:MAX_SHOWN_CHARS]
+
+    @property
+    def left_out_count(self) -> int:
+        """The number of characters that `shown` leaves out."""
+        return max(0, len(self.text) - MAX_SHOWN_CHARS)
+
+    @property
     def first_line(self) -> str:
         """The beginning of the text in one line, for a block that is folded."""
         line = " ".join(self.text[:400].split())
@@ -62,7 +72,6 @@ class ShownEntry:
     heading: str
     blocks: tuple[ShownBlock, ...] = ()
     token_count: int = 0
-    run_id: str = ""
     is_error: bool = False
     is_folded: bool = False
     mark: AnswerMark | None = None

@@ -1,14 +1,16 @@
 """`/sessions/{session_id}`: one session with its family, its events and its transcript."""
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from spawnmesh_client.session import Session
-from spawnmesh_client.views import SessionEvent
-from spawnmesh_core.errors import FailedPrecondition, InvalidRequest
+from spawnmesh_client.views import Cleanup, SessionEvent
+from spawnmesh_core.errors import MeshError, unavailable
+from spawnmesh_core.status import Status
 from starlette.responses import Response
 
 from spawnmesh_console.clients.family import MAX_MEMBERS, family_of
@@ -16,7 +18,10 @@ from spawnmesh_console.clients.shown_entry import shown_entries
 from spawnmesh_console.clients.transcript_pages import TranscriptPage, entries_from, newest_entries
 from spawnmesh_console.domain.families import lanes_of
 from spawnmesh_console.domain.happenings import Happening, happening
+from spawnmesh_console.web.failures import HTTP_STATUS_OF
 from spawnmesh_console.web.visit import Visit, see_other
+
+T = TypeVar("T")
 
 _NOTICES = {
     "sent": "The message was sent.",
@@ -24,6 +29,17 @@ _NOTICES = {
     "killed": "The session and its descendants were ended.",
 }
 _ENTRIES_BEFORE = 20  # Above the entry that a link names.
+_LABELS_BEHIND = 20
+_MAX_EVENTS = 100
+_EVENTS_SECONDS = 5.0
+_NO_FAMILY: Mapping[str, Any] = {"lanes": [], "own_id": "", "is_cut": False}
+_UNCERTAIN = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
+_REFUSED = (
+    Status.INVALID_ARGUMENT,
+    Status.FAILED_PRECONDITION,
+    Status.RESOURCE_EXHAUSTED,
+    Status.ABORTED,
+)
 
 
 async def show_session(visit: Visit) -> Response:
@@ -38,7 +54,11 @@ async def show_session(visit: Visit) -> Response:
 
 
 async def send_message(visit: Visit) -> Response:
-    """Send the message of the form: for the next turn, or instead of the rest of this one."""
+    """Send the message of the form: for the next turn, or instead of the rest of this one.
+
+    A text that was not taken, or perhaps not, stays in the form under the same request id: sent
+    again, it is taken once.
+    """
     fields = await visit.form()
     session = await visit.mesh.session(visit.request.path_params["session_id"])
     text, request_id = str(fields.get("text", "")), str(fields.get("request_id", ""))
@@ -47,8 +67,15 @@ async def send_message(visit: Visit) -> Response:
             await session.interrupt(text, request_id=request_id or None)
         else:
             await session.send(text, request_id=request_id or None)
-    except (InvalidRequest, FailedPrecondition) as error:
-        return await _page(visit, await session.refresh(), problem=error.message, text=text, status=400)
+    except MeshError as error:
+        if error.status in _UNCERTAIN:
+            problem = f"{error.message}. Send the message again: it is taken once."
+        elif error.status in _REFUSED:
+            problem = error.message
+        else:
+            raise
+        status = HTTP_STATUS_OF[error.status]
+        return await _page(visit, session, status=status, problem=problem, text=text, request_id=request_id)
     return _back(session, "sent")
 
 
@@ -70,7 +97,8 @@ async def kill(visit: Visit) -> Response:
 
 def head_values(session: Session) -> dict[str, Any]:
     """Return the values of the head of the page, which changes with each event."""
-    return {"session": session, "run": session.latest_run}
+    is_kept = session.cleanup is Cleanup.KEEP or not session.state.is_terminal
+    return {"session": session, "run": session.latest_run, "files_are_kept": is_kept}
 
 
 def happening_of(event: SessionEvent) -> Happening:
@@ -82,45 +110,88 @@ def happening_of(event: SessionEvent) -> Happening:
 
 
 async def _page(
-    visit: Visit, session: Session, *, problem: str = "", text: str = "", status: int = 200
+    visit: Visit,
+    session: Session,
+    *,
+    status: int = 200,
+    problem: str = "",
+    text: str = "",
+    request_id: str = "",
 ) -> Response:
+    """Show the session. A part that cannot be read is missing, with a sentence that says why."""
+    problems = [problem] if problem else []
     page, events, family = await asyncio.gather(
-        _transcript(visit, session), _events(session), _family(visit, session)
+        _or(TranscriptPage([], 0), _transcript(visit, session), problems),
+        _or([], _events(session), problems),
+        _or(_NO_FAMILY, _family(visit, session), problems),
     )
+    later = await _or(TranscriptPage([], 0), _later(visit, session, page), problems)
+    # Behind the events: what ended between the two reads is in the head, too.
+    session = await session.refresh()
     is_live = page.is_newest and not session.state.is_terminal
     after = f"after_event={events[-1].cursor if events else 0}&after_seq={page.last_seq}"
     return visit.render(
         "session.html",
         status=status,
-        entries=shown_entries(page.entries),
+        entries=shown_entries(page.entries, later.entries),
         page=page,
+        later_seq=page.last_seq + _ENTRIES_BEFORE + 1,
         events=events,
         live_query=after if is_live else "",
         notice=_NOTICES.get(visit.text("done"), ""),
-        problem=problem,
+        problems=problems,
         text=text,
-        request_id=uuid4().hex,
+        request_id=request_id or uuid4().hex,
         **head_values(session),
         **family,
     )
 
 
+async def _or(missing: T, part: Awaitable[T], problems: list[str]) -> T:
+    """Return the part of the page. If it cannot be read, return what stands for it, and say why."""
+    try:
+        return await part
+    except MeshError as error:
+        problems.append(f"A part of this page is missing: {error.message}.")
+        return missing
+
+
 async def _transcript(visit: Visit, session: Session) -> TranscriptPage:
     if at := visit.number("at"):
-        return await entries_from(visit.mesh, session.session_id, at - _ENTRIES_BEFORE)
+        page = await entries_from(visit.mesh, session.session_id, at - _ENTRIES_BEFORE)
+        if page.entries:
+            return page
     return await newest_entries(visit.mesh, session.session_id, before_seq=visit.number("before"))
 
 
+async def _later(visit: Visit, session: Session, page: TranscriptPage) -> TranscriptPage:
+    """Return the first entries behind an old page: labels among them are about its last entries."""
+    if page.is_newest:
+        return TranscriptPage([], 0)
+    return await entries_from(visit.mesh, session.session_id, page.last_seq + 1, page_size=_LABELS_BEHIND)
+
+
 async def _events(session: Session) -> list[Happening]:
-    return [happening_of(event) async for event in session.events(wait=False)]
+    """Return the newest events, as far as they can be read in a few seconds. The stream of the page
+    has those that follow.
+    """
+    newest: deque[SessionEvent] = deque(maxlen=_MAX_EVENTS)
+    try:
+        async with asyncio.timeout(_EVENTS_SECONDS):
+            async for event in session.events(wait=False):
+                newest.append(event)
+    except TimeoutError:
+        if not newest:
+            raise unavailable("session") from None
+    return [happening_of(event) for event in newest]
 
 
 async def _family(visit: Visit, session: Session) -> Mapping[str, Any]:
     members = await family_of(visit.mesh, session)
     return {
-        "lanes": lanes_of(members, datetime.now(UTC)),
+        "lanes": lanes_of(members[:MAX_MEMBERS], datetime.now(UTC)),
         "own_id": session.session_id,
-        "is_cut": len(members) >= MAX_MEMBERS,
+        "is_cut": len(members) > MAX_MEMBERS,
     }
 
 

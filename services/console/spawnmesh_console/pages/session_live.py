@@ -44,7 +44,8 @@ async def stream_session(visit: Visit) -> Response:
     """Stream events, parts of entries and entries behind a cursor, or behind an event and a seq."""
     session_id = visit.request.path_params["session_id"]
     await visit.mesh.session(session_id)  # A refusal has a status of its own before the stream begins.
-    cursor = visit.request.headers.get("last-event-id", "")
+    # A browser that connects by itself sends the header; the page, which connects anew, the other.
+    cursor = visit.request.headers.get("last-event-id", "") or visit.text("cursor")
     if cursor:
         begin = LivePosition.parse(cursor)
     else:
@@ -55,9 +56,11 @@ async def stream_session(visit: Visit) -> Response:
 
 async def _events(visit: Visit, session_id: str, begin: LivePosition) -> AsyncIterator[ServerSentEvent]:
     try:
+        yield ServerSentEvent(event="head", data=await _head(visit, session_id))
         async with aclosing(live_messages(visit.mesh.wire, session_id, begin)) as messages:
             async for message in messages:
                 yield await _event(visit, session_id, message)
+        yield ServerSentEvent(event="head", data=await _head(visit, session_id))
         yield ServerSentEvent(event="end", data="")
     except MeshError as error:
         if error.status in _ENDING:
@@ -72,10 +75,9 @@ async def _event(visit: Visit, session_id: str, message: LiveMessage) -> ServerS
         case session_pb2.SessionEvent() as event:
             return ServerSentEvent(event="head", id=cursor, data=await _head(visit, session_id, event))
         case live_service_pb2.DraftDelta() as delta:
-            text = json.dumps(
-                {"begins": delta.begins_draft, "model": delta.model, "text": harmless(delta.text)}
-            )
-            return ServerSentEvent(event="delta", id=cursor, data=text)
+            model, text = harmless(delta.model), harmless(delta.text)
+            data = json.dumps({"begins": delta.begins_draft, "model": model, "text": text})
+            return ServerSentEvent(event="delta", id=cursor, data=data)
         case live_service_pb2.DraftRetracted():
             return ServerSentEvent(event="retracted", id=cursor, data="")
         case live_service_pb2.EntryAppended() as appended:
@@ -96,10 +98,11 @@ def _entry_event(
     return ServerSentEvent(event="entry", id=cursor, data=data)
 
 
-async def _head(visit: Visit, session_id: str, event: session_pb2.SessionEvent) -> str:
+async def _head(visit: Visit, session_id: str, event: session_pb2.SessionEvent | None = None) -> str:
+    """Return the head of the page as it is now, and the line of the event."""
     templates, values = visit.deps.templates, head_values(await visit.mesh.session(session_id))
-    head = templates.get_template("session_head.html").render(person=visit.person, **values)
-    shown = happening_of(view_of(SessionEvent, event))
-    return json.dumps(
-        {"html": head, "event": templates.get_template("session_event.html").render(event=shown)}
-    )
+    told = {"html": templates.get_template("session_head.html").render(person=visit.person, **values)}
+    if event is not None:
+        shown = happening_of(view_of(SessionEvent, event))
+        told["event"] = templates.get_template("session_event.html").render(event=shown)
+    return json.dumps(told)

@@ -1,11 +1,18 @@
-// A session while it works: new entries, text as it comes, and states. The browser resumes the
-// stream by itself, with the cursor of the last event.
+// A session while it works: new entries, text as it comes, and states. After a lost connection the
+// stream goes on with the cursor of the last event. While the page is hidden there is no stream: a
+// browser has few connections to one host.
 import { nodesOf } from "./console.js";
+
+const RETRY_MS = 3000;
+const FAMILY_MS = 15000;
 
 const list = document.getElementById("entries");
 const connection = document.getElementById("connection");
+const head = document.getElementById("head");
+const family = document.getElementById("family");
 
 let draft = null;
+let newHead = null;
 
 /** Do a change, and stay at the end of the page if the end was in view. */
 function stayingAtTheEnd(change) {
@@ -29,18 +36,27 @@ function endDraft() {
   draft = null;
 }
 
+/** Show the newest head, unless a person is using the one that is there. */
+function renewHead() {
+  if (newHead === null || head.querySelector("details[open]") || head.contains(document.activeElement)) return;
+  head.replaceChildren(nodesOf(newHead));
+  newHead = null;
+  const isOpen = ["ACTIVE", "PROVISIONING"].includes(head.querySelector("[data-session]").dataset.session);
+  document.getElementById("message")?.toggleAttribute("hidden", !isOpen);
+}
+head.addEventListener("toggle", renewHead, true);
+head.addEventListener("focusout", () => setTimeout(renewHead));
+
 const steps = {
   head({ html, event }) {
-    const happened = nodesOf(event);
-    if (document.getElementById(happened.querySelector("li").id) === null) {
-      document.getElementById("events").append(happened);
+    if (event) {
+      const happened = nodesOf(event);
+      if (document.getElementById(happened.querySelector("li").id) === null) {
+        document.getElementById("events").append(happened);
+      }
     }
-    const head = document.getElementById("head");
-    // A person who is about to confirm something is not disturbed: the next event shows the state.
-    if (head.querySelector("details[open]")) return;
-    head.replaceChildren(nodesOf(html));
-    const isOpen = ["ACTIVE", "PROVISIONING"].includes(head.querySelector("[data-session]").dataset.session);
-    document.getElementById("message")?.toggleAttribute("hidden", !isOpen);
+    newHead = html;
+    renewHead();
   },
   delta({ begins, model, text }) {
     if (begins || draft === null) beginDraft(model);
@@ -62,25 +78,81 @@ const steps = {
   },
 };
 
+/** Renew the lanes. Return whether one of them will change. */
+async function renewFamily() {
+  try {
+    const response = await fetch(`${location.pathname}?part=family`, { headers: { accept: "text/html-fragment" } });
+    if (response.ok && !family.contains(document.activeElement)) family.replaceChildren(nodesOf(await response.text()));
+  } catch {
+    return true; // The console is away: the next look may reach it.
+  }
+  return family.querySelector(".lane.is-live") !== null;
+}
+
 function follow(address) {
-  const stream = new EventSource(address);
-  for (const [name, step] of Object.entries(steps)) {
-    stream.addEventListener(name, (event) => {
-      stayingAtTheEnd(() => step(event.data ? JSON.parse(event.data) : {}));
+  let cursor = "";
+  let stream = null;
+  let isOver = false;
+
+  function open() {
+    if (isOver || stream !== null || document.hidden) return;
+    const opened = new EventSource(cursor ? `${location.pathname}/live?cursor=${encodeURIComponent(cursor)}` : address);
+    stream = opened;
+    for (const [name, step] of Object.entries(steps)) {
+      opened.addEventListener(name, (event) => {
+        if (event.lastEventId) cursor = event.lastEventId;
+        stayingAtTheEnd(() => step(event.data ? JSON.parse(event.data) : {}));
+      });
+    }
+    opened.addEventListener("open", () => { connection.textContent = ""; });
+    opened.addEventListener("error", () => {
+      connection.textContent = "The connection to the mesh was lost. It is being made again.";
+      // After an answer that is no stream, a browser does not try again by itself.
+      if (opened.readyState === EventSource.CLOSED) {
+        stream = null;
+        setTimeout(open, RETRY_MS);
+      }
+    });
+    opened.addEventListener("end", () => stop("The session has ended."));
+    opened.addEventListener("gone", () => stop("The session was deleted."));
+    opened.addEventListener("reload", () => {
+      stop("This page is not up to date any more. Reload it to go on.");
+      if (!hasText()) location.reload();
     });
   }
-  stream.addEventListener("open", () => { connection.textContent = ""; });
-  stream.addEventListener("error", () => {
-    connection.textContent = "The connection to the mesh was lost. It is being made again.";
-  });
-  const stop = (text) => {
-    stream.close();
+
+  function close() {
+    stream?.close();
+    stream = null;
+  }
+
+  function stop(text) {
+    isOver = true;
+    close();
     connection.textContent = text;
-    document.getElementById("family").removeAttribute("data-refresh");
-  };
-  stream.addEventListener("end", () => stop("The session has ended."));
-  stream.addEventListener("gone", () => stop("The session was deleted."));
-  stream.addEventListener("reload", () => { stream.close(); location.reload(); });
+  }
+
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  open();
+}
+
+/** Return whether a person has typed something that a reload would lose. */
+function hasText() {
+  return [...document.querySelectorAll("textarea")].some((field) => field.value.trim() !== field.defaultValue.trim());
+}
+
+function followFamily() {
+  setTimeout(async () => {
+    if (document.hidden || (await renewFamily())) followFamily();
+  }, FAMILY_MS);
 }
 
 if (list.dataset.live) follow(list.dataset.live);
+if (list.dataset.live || family.querySelector(".lane.is-live")) followFamily();
+
+// A notice is about what was just done, and not about each later look at the page.
+const address = new URL(location.href);
+if (address.searchParams.has("done")) {
+  address.searchParams.delete("done");
+  history.replaceState(null, "", address);
+}

@@ -78,6 +78,21 @@ async def test_a_console_that_is_killed_loses_nothing_of_the_text(
         await expect(page.locator(".by-model")).to_have_count(1)
 
 
+async def test_a_stream_that_is_refused_is_made_again(windows: Windows, tenant: ConsoleTenant) -> None:
+    """A browser gives up after any answer but a stream; the page does not."""
+    session = await ended_session(tenant.mesh, "First.")
+    page = await windows.open("/sessions", tenant.token())
+    await page.route("**/live?*", lambda route: route.fulfill(status=503))
+    await page.goto(path_of(session))
+    await expect(page.locator("#connection")).to_contain_text("being made again")
+    await session.send("Second.")
+    await session.result(120)
+    await page.unroute("**/live?*")
+    await expect(page.locator("#entries")).to_contain_text("You said: Second.")
+    await expect(page.locator("#connection")).to_have_text("")
+    windows.problems[:] = [one for one in windows.problems if "503" not in one]
+
+
 async def test_new_entries_and_the_end_are_shown_once(windows: Windows, tenant: ConsoleTenant) -> None:
     session = await ended_session(tenant.mesh, "First.")
     page = await windows.open(path_of(session), tenant.token())
