@@ -1,6 +1,7 @@
 """The console of a mesh on this machine: its process, and links that sign a person in."""
 
 import json
+import os
 from pathlib import Path
 
 from cryptography.fernet import Fernet
@@ -19,9 +20,12 @@ def console_variables(data_dir: Path) -> dict[str, str]:
     stay signed in when the console or the mesh starts again.
     """
     key_file = data_dir / "keys" / _COOKIE_KEY_NAME
-    if not key_file.exists():
-        key_file.touch(0o600)
-        key_file.write_bytes(Fernet.generate_key())
+    if not key_file.exists() or not key_file.stat().st_size:
+        half = key_file.with_name(f".{key_file.name}.new")
+        descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(Fernet.generate_key())
+        half.rename(key_file)
     return {"COOKIE_KEY_FILE": str(key_file), "SIGN_IN_FILE": str(data_dir / SIGN_IN_NAME)}
 
 

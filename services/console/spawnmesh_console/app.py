@@ -5,12 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spawnmesh_runtime.settings import address_parts
+from starlette import convertors
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from spawnmesh_console.clients.mesh import open_connections
 from spawnmesh_console.clients.oidc import CALLBACK_PATH, OidcProvider
@@ -32,13 +35,33 @@ from spawnmesh_console.pages import (
 from spawnmesh_console.settings import ConsoleSettings
 from spawnmesh_console.web.attempt_cookie import AttemptCookie
 from spawnmesh_console.web.dependencies import Dependencies
-from spawnmesh_console.web.guard import BodyTooLarge, Guard, answer_too_large
+from spawnmesh_console.web.guard import BodyTooLarge, BodyTooSlow, Guard
 from spawnmesh_console.web.rendering import open_templates
 from spawnmesh_console.web.session_cookie import SessionCookie, cookie_keys
 from spawnmesh_console.web.visit import signed_in
 
 _STATIC = Path(__file__).with_name("static")
 _FORM_BYTES = 1024 * 1024  # The fields of a form besides its files.
+
+
+class IntegerConvertor(convertors.IntegerConvertor):
+    """A number in a path. Longer ones are no address: Python does not read thousands of digits."""
+
+    regex = "[0-9]{1,18}"
+
+
+convertors.register_url_convertor("int", IntegerConvertor())
+
+
+class Assets(StaticFiles):
+    """Files that a browser keeps, and asks about before each use: a release may change them."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return the file, or that it has not changed."""
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
 
 ROUTES = (
     Route("/", signed_in(sessions.first_page)),
@@ -71,7 +94,7 @@ ROUTES = (
     Route("/sign-in/oidc", oidc_sign_in.begin_sign_in),
     Route(CALLBACK_PATH, oidc_sign_in.end_sign_in),
     Route("/sign-out", signed_in(sign_in.sign_out), methods=["POST"]),
-    Mount("/static", StaticFiles(directory=_STATIC)),
+    Mount("/static", Assets(directory=_STATIC)),
 )
 """Each page by its path."""
 
@@ -84,11 +107,15 @@ async def open_app(settings: ConsoleSettings) -> AsyncIterator[ASGIApp]:
             routes=ROUTES,
             middleware=[Middleware(GZipMiddleware, minimum_size=1024)],
             exception_handlers={
-                BodyTooLarge: answer_too_large,
+                BodyTooLarge: errors.too_large,
+                BodyTooSlow: errors.too_slow,
                 404: errors.not_found,
+                HTTPException: errors.refused,
                 Exception: errors.broken,
             },
         )
+        # A redirect would have the scheme of the connection, which is not that of the browser.
+        app.router.redirect_slashes = False
         keys = cookie_keys(settings.cookie_key_file)
         _, port = address_parts(settings.listen)
         app.state.dependencies = Dependencies(
@@ -105,6 +132,7 @@ async def open_app(settings: ConsoleSettings) -> AsyncIterator[ASGIApp]:
             hosts=_hosts(settings),
             is_https=settings.is_https,
             max_body_bytes=settings.max_upload_bytes + _FORM_BYTES,
+            too_large=errors.too_large,
         )
 
 

@@ -1,18 +1,14 @@
 """`/agents`: the agents of the tenant, and everything about one of them."""
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-import httpx2
 from spawnmesh_client.approval_views import ApprovalPolicy
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.resource_views import Agent
 from spawnmesh_runtime.caller import ClientRole
 
 from tests.support.console.furnished import MARKUP, UNSEEN
-from tests.support.console.visitors import read
-
-SignedIn = Callable[..., Awaitable[httpx2.AsyncClient]]
+from tests.support.console.visitors import SignedIn, read
 
 CLERK = Agent(
     "clerk",

@@ -1,7 +1,6 @@
 """People decide on tool calls and questions in the console, and each decision reaches the mesh."""
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx2
@@ -13,10 +12,8 @@ from spawnmesh_client.session import Session
 from spawnmesh_runtime.caller import ClientRole
 
 from tests.support.console.html import Form, Page, read_html
-from tests.support.console.visitors import ConsoleTenant, form_key, read
+from tests.support.console.visitors import ConsoleTenant, SignedIn, form_key, read
 from tests.support.waiting import eventually
-
-SignedIn = Callable[..., Awaitable[httpx2.AsyncClient]]
 
 CALLER = "You are the caller. Make the call that you are given, and say what came of it."
 WRITE = {"path": "note.txt", "content": "Dear Ada,\nall is well."}
@@ -163,6 +160,8 @@ async def test_refused_answers_decide_nothing(signed_in: SignedIn, clerk: Clerk)
         (choosing, "answer", {}),
         (choosing, "answer", {"choice": "2", "text": "red"}),
         (choosing, "answer", {"choice": "-1"}),
+        (choosing, "answer", {"choice": "9" * 5000}),
+        (choosing, "answer", {"choice": "\u0661"}),
         (choosing, "approve", {}),
         (choosing, "edit", {"text": "{}"}),
         (writing, "answer", {"text": " "}),
@@ -257,10 +256,8 @@ async def test_notices_and_redirects_come_from_the_console(
     page = await read(client, f"/approvals?session_id={session.session_id}")
     assert "How many?" in page.text
     assert "How few?" not in page.text
-    part = await client.get(f"/approvals?session_id={session.session_id}&part=waiting")
-    assert approval.approval_id in part.text
-    assert other.approval_id not in part.text
-    assert "<html" not in part.text
+    part = await client.get(f"/approvals?session_id={session.session_id}&part=ids")
+    assert part.json() == {"ids": [approval.approval_id], "is_all": True}
 
     answer = await send(client, approval, "answer", text="3", session_id=session.session_id)
     assert answer.headers["location"] == f"/approvals?done=answer&session_id={session.session_id}"
@@ -268,3 +265,38 @@ async def test_notices_and_redirects_come_from_the_console(
     assert answer.headers["location"].startswith("/approvals?done=answer&session_id=%2F%2Fevil")
     missing = await client.get("/approvals/apr_00000000000000000000000000")
     assert missing.status_code == 404
+
+
+async def test_long_arguments_are_complete_on_the_page_of_one_approval(
+    signed_in: SignedIn, clerk: Clerk
+) -> None:
+    client = await signed_in()
+    content = "".join(f"line {number}\n" for number in range(6000))[:60_000]
+    _, approval = await clerk.call("write_file", {"path": "long.txt", "content": content})
+    path = f"/approvals/{approval.approval_id}"
+    queue = await client.get("/approvals")
+    assert len(queue.text) < 20_000
+    assert "Read or edit all" in read_html(queue.text).text
+    assert "edit" not in [one.get("value") for form in read_html(queue.text).forms for one in form.buttons]
+    form = form_of(await read(client, path), approval, "edit")
+    assert json.loads(form.fields["text"])["content"] == content
+
+    denied = await send(client, approval, "deny", text="Too long.")
+    assert denied.status_code == 303
+    decided = await client.get("/approvals?show=decided")
+    assert len(decided.text) < 20_000
+    assert path in decided.text
+
+
+async def test_card_of_a_new_approval_is_fetched_alone(signed_in: SignedIn, clerk: Clerk) -> None:
+    client = await signed_in()
+    session, approval = await clerk.call("write_file", WRITE)
+    path = f"/approvals/{approval.approval_id}"
+    answer = await client.get(f"{path}?part=card&session_id={session.session_id}")
+    assert answer.text.lstrip().startswith(f'<li data-id="{approval.approval_id}">')
+    form = form_of(read_html(answer.text), approval, "approve")
+    assert form.fields["session_id"] == session.session_id
+    decided = await client.post(path, data={**form.fields, "decision": "approve"})
+    assert decided.headers["location"] == f"/approvals?done=approve&session_id={session.session_id}"
+    gone = await client.get(f"{path}?part=card")
+    assert (gone.status_code, gone.text) == (204, "")

@@ -51,7 +51,9 @@ def _begin_count(process_id: int) -> None:
     Path(f"/proc/{process_id}/clear_refs").write_text("5")
 
 
-async def test_a_long_body_is_refused_by_its_length(small: RunningConsole, person: httpx2.AsyncClient) -> None:
+async def test_a_long_body_is_refused_by_its_length(
+    small: RunningConsole, person: httpx2.AsyncClient
+) -> None:
     """No byte of it is sent: the answer comes before."""
     own = (f"host: {small.host}", f"origin: {small.base_url}", f"cookie: {_cookie(person)}")
     for path in ("/start", "/sign-in", "/sign-out", "/nothing"):
@@ -59,6 +61,7 @@ async def test_a_long_body_is_refused_by_its_length(small: RunningConsole, perso
             status, answer = await send_raw(small, request("POST", path, *own, f"content-length: {length}"))
             assert status == 413
             assert b"content-security-policy" in answer
+            assert b"The form has more than 1.0 MiB" in answer
 
 
 async def _chunked(
@@ -132,7 +135,9 @@ def _unlinked_files(process_id: int) -> list[str]:
     return [link for link in links if link.endswith("(deleted)")]
 
 
-async def test_a_page_says_that_a_form_is_too_large(small: RunningConsole, person: httpx2.AsyncClient) -> None:
+async def test_a_page_says_that_a_form_is_too_large(
+    small: RunningConsole, person: httpx2.AsyncClient
+) -> None:
     """A browser that sends no length gets a page, with a number and another way."""
     key = await form_key(person, "/start")
 

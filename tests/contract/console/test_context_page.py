@@ -1,7 +1,6 @@
 """`/sessions/…/context`: the part of a transcript that a model reads, within its budget."""
 
 import re
-from collections.abc import Awaitable, Callable
 
 import httpx2
 import pytest
@@ -21,9 +20,8 @@ from spawnmesh_runtime.caller import ClientRole
 from tests.support.console.furnished import MARKUP, UNSEEN
 from tests.support.console.html import Page, read_html
 from tests.support.console.said import ended_session
-from tests.support.console.visitors import ConsoleTenant, read
+from tests.support.console.visitors import ConsoleTenant, SignedIn, read
 
-SignedIn = Callable[..., Awaitable[httpx2.AsyncClient]]
 BUDGET = 40_000
 STUBS = "settings.transcripts.stub_large_tool_payloads"
 

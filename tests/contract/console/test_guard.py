@@ -1,6 +1,5 @@
 """Requests that the console refuses, whichever page they are for, and the headers of each response."""
 
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -21,9 +20,7 @@ from tests.support.console.furnished import Furnished, furnish, snapshot
 from tests.support.console.html import read_html
 from tests.support.console.raw_http import request, send_raw
 from tests.support.console.running_console import RunningConsole
-from tests.support.console.visitors import ConsoleTenant, form_key, open_tenant, sign_in, stranger
-
-SignedIn = Callable[[], Awaitable[httpx2.AsyncClient]]
+from tests.support.console.visitors import ConsoleTenant, SignedIn, form_key, open_tenant, sign_in, stranger
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -35,7 +32,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
@@ -62,8 +59,16 @@ async def test_a_page_needs_a_sign_in(path: str, visitor: httpx2.AsyncClient) ->
 
 @pytest.mark.parametrize("path", [some_path(one) for one in routes("POST") if one.path not in PUBLIC])
 async def test_a_form_needs_a_sign_in(path: str, visitor: httpx2.AsyncClient) -> None:
-    answer = await visitor.post(path, data={"form_key": "x", "next": "https://evil.example"})
-    assert (answer.status_code, answer.text) == (401, "Sign in first.\n")
+    sent = {"form_key": "x", "next": "https://evil.example"}
+    answer = await visitor.post(path, data=sent)
+    assert answer.status_code == 401
+    page = read_html(answer.text)
+    assert "nothing was sent" in page.text
+    target = page.form("/sign-in").fields["next"]
+    assert target == "/" or path.startswith(target)
+    by_script = await visitor.post(path, data=sent, headers={"accept": "*/*"})
+    assert (by_script.status_code, by_script.text) == (401, "Sign in first.\n")
+    assert not visitor.cookies
 
 
 def _of_another_site(console: RunningConsole) -> list[dict[str, str]]:
@@ -131,7 +136,17 @@ async def test_a_form_without_the_key_of_the_person_changes_nothing(
     before = await snapshot(mesh)
     wrong: list[dict[str, Any]] = [
         {"data": {"form_key": one}}
-        for one in (foreign, await form_key(again), "x", "", "é", key[:-4], key[4:], f"AAAA{key}", key.swapcase())
+        for one in (
+            foreign,
+            await form_key(again),
+            "x",
+            "",
+            "é",
+            key[:-4],
+            key[4:],
+            f"AAAA{key}",
+            key.swapcase(),
+        )
     ]
     wrong += [
         {},
@@ -163,9 +178,7 @@ async def test_keys_of_a_form_differ_from_page_to_page(signed_in: SignedIn) -> N
         assert (await person.post("/start/code", data={"form_key": key, "task": "a"})).status_code == 200
 
 
-async def test_another_name_for_the_console_is_refused(
-    console: RunningConsole, signed_in: SignedIn
-) -> None:
+async def test_another_name_for_the_console_is_refused(console: RunningConsole, signed_in: SignedIn) -> None:
     """A name of another site can lead to this address: then its page is of the same origin."""
     person = await signed_in()
     cookie = "; ".join(f"{one.name}={one.value}" for one in person.cookies.jar)
@@ -208,7 +221,9 @@ def _check_headers(answer: httpx2.Response) -> None:
     assert policy in (PAGE_POLICY, FILE_POLICY)
     is_page = answer.headers.get("content-type", "").startswith("text/html")
     assert policy == PAGE_POLICY or not is_page
-    assert answer.headers.get_list("cache-control") == ["no-store"], answer.request.url
+    is_asset = answer.request.url.path == "/static/console.css"
+    kept = "no-cache" if is_asset else "no-store"
+    assert answer.headers.get_list("cache-control") == [kept], answer.request.url
     for name in ("server", "x-powered-by", "access-control-allow-origin", "strict-transport-security"):
         assert name not in answer.headers
 
@@ -223,7 +238,14 @@ async def test_each_response_confines_the_browser(
             answer, _ = await begin_of(client, address)
             _check_headers(answer)
         assert answer.status_code in (200, 303)
-    for address in ("/nothing", "/static/", "/static/nothing.js", "/sessions/", "/sessions/ses_1", "/sign-out"):
+    for address in (
+        "/nothing",
+        "/static/",
+        "/static/nothing.js",
+        "/sessions/",
+        "/sessions/ses_1",
+        "/sign-out",
+    ):
         _check_headers(await person.get(address))
     for address in (*post_addresses(furnished), "/sign-in"):
         _check_headers(await person.post(address))
@@ -274,7 +296,9 @@ async def test_strange_parameters_do_not_break_a_page(
     )  # fmt: skip
     for address in addresses_of(route, furnished)[:2]:  # type: ignore[arg-type]
         for value in ("\0", "-1", "9" * 30, "'\"><script>\u202e", "x" * 1_500, "٣"):
-            answer, text = await begin_of(person, str(httpx2.URL(address).copy_merge_params(dict.fromkeys(names, value))))
+            answer, text = await begin_of(
+                person, str(httpx2.URL(address).copy_merge_params(dict.fromkeys(names, value)))
+            )
             assert answer.status_code < 500, (address, value, text[:2000])
             assert "><script>" not in text
 
@@ -298,4 +322,6 @@ async def test_strange_headers_do_not_break_a_page(
                 given = {name: value.encode("latin-1") for name, value in headers.items()}
                 async with person.stream("GET", address, headers=given) as answer:
                     assert answer.status_code < 500, (address, headers)
-                    assert "x-forwarded-proto" not in headers or "https" not in answer.headers.get("location", "")
+                    assert "x-forwarded-proto" not in headers or "https" not in answer.headers.get(
+                        "location", ""
+                    )

@@ -1,9 +1,7 @@
 """`/models`: models, cooldowns that an operator of the mesh may end, and explained routes."""
 
 import re
-from collections.abc import Awaitable, Callable
 
-import httpx2
 import pytest
 from spawnmesh_client.client import Mesh, connect
 from spawnmesh_client.resource_views import Agent
@@ -12,9 +10,8 @@ from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.caller import ClientRole
 
 from tests.support.console.html import Page
-from tests.support.console.visitors import form_key, read
+from tests.support.console.visitors import SignedIn, form_key, read
 
-SignedIn = Callable[..., Awaitable[httpx2.AsyncClient]]
 FLAKY, AGENT = "scripted/flaky", "scripted/agent"
 EXPLAINED = f"/models?explain={FLAKY}&fallbacks={AGENT}&only=1&tools=1"
 

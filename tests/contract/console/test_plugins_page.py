@@ -1,18 +1,14 @@
 """`/plugins`: plugins with their newest calls, to pause and to resume."""
 
-from collections.abc import Awaitable, Callable
-
-import httpx2
 import pytest
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.resource_views import FailurePolicy, Grant, HookKind, Plugin
 from spawnmesh_runtime.caller import ClientRole
 
 from tests.support.console.html import Page
-from tests.support.console.visitors import form_key, read
+from tests.support.console.visitors import SignedIn, form_key, read
 from tests.support.waiting import eventually
 
-SignedIn = Callable[..., Awaitable[httpx2.AsyncClient]]
 PAUSE, RESUME = "/plugins/gate/pause", "/plugins/gate/resume"
 GATE = Plugin(
     "gate",

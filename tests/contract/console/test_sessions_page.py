@@ -1,7 +1,6 @@
 """The list of sessions: its filter, its pages, and the texts in it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import httpx2
 import pytest
@@ -15,10 +14,8 @@ from spawnmesh_runtime.caller import ClientRole
 from tests.support.console.furnished import MARKUP
 from tests.support.console.html import Page, read_html
 from tests.support.console.running_console import RunningConsole
-from tests.support.console.visitors import ConsoleTenant, read
+from tests.support.console.visitors import ConsoleTenant, SignedIn, read
 from tests.support.waiting import eventually
-
-SignedIn = Callable[..., Awaitable[httpx2.AsyncClient]]
 
 ROWS = {"accept": "text/html-fragment"}
 LABELS = (

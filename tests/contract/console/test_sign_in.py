@@ -167,18 +167,24 @@ async def _refused(visitor: httpx2.AsyncClient, token: str) -> str:
     return page.text
 
 
-@pytest.mark.parametrize("token", ["", "hello", "a.b.c", "..", "x" * 5_000, "e30.e30.e30", "é.ü.ß", "\0.\0.\0"])
+@pytest.mark.parametrize(
+    "token", ["", "hello", "a.b.c", "..", "x" * 5_000, "e30.e30.e30", "é.ü.ß", "\0.\0.\0"]
+)
 async def test_nonsense_is_no_token(token: str, visitor: httpx2.AsyncClient) -> None:
     assert "token" in await _refused(visitor, token)
 
 
-@pytest.mark.parametrize("expiry", [float("inf"), float("nan"), 1e300, 10**30, -(10**30), None, "soon", True, [], 0])
+@pytest.mark.parametrize(
+    "expiry", [float("inf"), float("nan"), 1e300, 10**30, -(10**30), None, "soon", True, [], 0]
+)
 async def test_a_strange_time_of_expiry_is_refused(expiry: object, visitor: httpx2.AsyncClient) -> None:
     claims = {"exp": expiry, "kind": "client", "tenant": "acme", "sub": "ada"}
     assert "token" in await _refused(visitor, _unsigned(claims))
 
 
-@pytest.mark.parametrize("claims", [{"sub": ["a"]}, {"roles": {"a": 1}}, {"tenant": {}}, {"roles": [[1], None]}])
+@pytest.mark.parametrize(
+    "claims", [{"sub": ["a"]}, {"roles": {"a": 1}}, {"tenant": {}}, {"roles": [[1], None]}]
+)
 async def test_strange_claims_are_refused(claims: dict[str, Any], visitor: httpx2.AsyncClient) -> None:
     known = {"exp": 4_000_000_000, "kind": "client", "tenant": "acme", "sub": "ada"}
     assert "The mesh does not accept the token" in await _refused(visitor, _unsigned({**known, **claims}))
@@ -302,7 +308,18 @@ async def test_only_a_cookie_of_the_console_signs_in(
     middle = len(sealed) // 2
     flipped = f"{sealed[:middle]}{'A' if sealed[middle] != 'A' else 'B'}{sealed[middle + 1 :]}"
     forged = Fernet(Fernet.generate_key()).encrypt(f'["{tenant.token()}", "key"]'.encode()).decode()
-    for value in (flipped, sealed[:-4], sealed[4:], forged, tenant.token(), "", "x", '"', "%00", "é".encode()):
+    for value in (
+        flipped,
+        sealed[:-4],
+        sealed[4:],
+        forged,
+        tenant.token(),
+        "",
+        "x",
+        '"',
+        "%00",
+        "é".encode(),
+    ):
         shown = value if isinstance(value, bytes) else value.encode()
         answer = await visitor.get("/sessions", headers=[(b"cookie", name.encode() + b"=" + shown)])
         assert answer.status_code == 303, value
@@ -311,7 +328,9 @@ async def test_only_a_cookie_of_the_console_signs_in(
     assert answer.status_code == 200
 
 
-async def test_the_address_is_kept_over_the_sign_in(tenant: ConsoleTenant, visitor: httpx2.AsyncClient) -> None:
+async def test_the_address_is_kept_over_the_sign_in(
+    tenant: ConsoleTenant, visitor: httpx2.AsyncClient
+) -> None:
     address = "/sessions?label=a%26b%20%C3%A9&state=FAILED"
     answer = await visitor.get(address)
     assert answer.status_code == 303

@@ -3,7 +3,6 @@
 import ast
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx2
@@ -14,9 +13,8 @@ from spawnmesh_runtime.caller import ClientRole
 from spawnmesh_runtime.settings import MIB
 
 from tests.support.console.html import Form, read_html
-from tests.support.console.visitors import ConsoleTenant, form_key, read
+from tests.support.console.visitors import ConsoleTenant, SignedIn, form_key, read
 
-SignedIn = Callable[..., Awaitable[httpx2.AsyncClient]]
 Files = list[tuple[str, tuple[str, bytes, str]]]
 
 NO_FILE: Files = [("files", ("", b"", "application/octet-stream"))]

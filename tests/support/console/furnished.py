@@ -63,7 +63,7 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
     files = [Attachment(f"notes {marker}.txt", long.encode()), Attachment("empty.bin", b"")]
     done, parent, waiting, asking, killed = await asyncio.gather(
         mesh.spawn(f"{hostile}\n{long}", label=_printable(f"{marker} {MARKUP}"), attachments=files,
-                   metadata={"ticket": "17"}, mode="SESSION"),
+                   metadata={"ticket": "17", "note": MARKUP}, mode="SESSION"),
         mesh.spawn(_call("sessions_spawn", agent_id="clerk", task=f"{hostile}", label="child"), agent="clerk"),
         mesh.spawn(_call("write_file", path="note.txt", content=f"\ud800 {hostile}\n{long}"), agent="clerk"),
         mesh.spawn(_call("ask_user", question=f"{hostile}?", choices=["red", f"blue {hostile}"]), agent="clerk"),

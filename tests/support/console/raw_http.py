@@ -19,9 +19,7 @@ async def send_raw(console: RunningConsole, request: bytes) -> tuple[int, bytes]
     return (int(answer.split(b" ", 2)[1]) if answer else 0), answer
 
 
-def request(
-    method: str, path: str, *headers: str, version: str = "HTTP/1.1", body: bytes = b""
-) -> bytes:
+def request(method: str, path: str, *headers: str, version: str = "HTTP/1.1", body: bytes = b"") -> bytes:
     """Return the bytes of a request that closes its connection."""
     lines = (f"{method} {path} {version}", *headers, "connection: close", "", "")
     return "\r\n".join(lines).encode("latin-1") + body

@@ -1,15 +1,17 @@
 """The rules for every request and response, around an application that fails."""
 
+import asyncio
+
 import httpx2
 import pytest
 from spawnmesh_console.app import open_app
 from spawnmesh_console.settings import ConsoleSettings
-from spawnmesh_console.web.guard import BodyTooLarge, Guard, answer_too_large
+from spawnmesh_console.web.guard import BodyTooLarge, BodyTooSlow, Guard, answer_too_large, bounded
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 
 HOST = "console.example.com"
 OWN = {"origin": f"https://{HOST}"}
@@ -62,7 +64,9 @@ async def test_browsers_stay_with_https_where_it_is_used() -> None:
         assert "strict-transport-security" not in (await client.get("/own")).headers
 
 
-@pytest.mark.parametrize("origin", [f"http://{HOST}", f"https://{HOST}:443", f"https://www.{HOST}", "null", ""])
+@pytest.mark.parametrize(
+    "origin", [f"http://{HOST}", f"https://{HOST}:443", f"https://www.{HOST}", "null", ""]
+)
 async def test_a_form_of_another_origin_is_refused(origin: str) -> None:
     """A page of the same host without HTTPS can be anybody's: it is another origin."""
     async with _client(_guarded()) as client:
@@ -84,6 +88,45 @@ async def test_a_body_is_read_up_to_the_limit() -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+async def test_a_body_is_waited_for_with_a_limit_and_what_follows_without() -> None:
+    ends = asyncio.Event()
+
+    async def half() -> Message:
+        await ends.wait()
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(BodyTooSlow):
+        await bounded(half, 1_000, seconds=0.01)()
+
+    sent: list[Message] = [{"type": "http.request", "body": b"a", "more_body": False}]
+
+    async def whole() -> Message:
+        return sent.pop() if sent else await half()
+
+    receive = bounded(whole, 1_000, seconds=0.01)
+    assert (await receive())["body"] == b"a"
+    waiting = asyncio.create_task(receive())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    ends.set()
+    assert (await waiting)["type"] == "http.disconnect"
+
+
+async def test_a_body_in_small_pieces_has_an_end() -> None:
+    async def trickle() -> Message:
+        await asyncio.sleep(0.002)
+        return {"type": "http.request", "body": b"a", "more_body": True}
+
+    receive = bounded(trickle, 1_000_000, seconds=0.05)
+
+    async def read_all() -> None:
+        while True:
+            await receive()
+
+    with pytest.raises(BodyTooSlow):
+        await read_all()
+
+
 TARGETS = {
     f"{service}_target": "127.0.0.1:1"
     for service in ("session", "transcript", "model_router", "attachment_blob", "hook")
@@ -100,7 +143,11 @@ TARGETS = {
             ("console.test",),
             ("localhost:8700", "0.0.0.0:8700", "console.test:8700", "www.console.test"),
         ),
-        ({"listen": "0.0.0.0:80", "public_url": "http://console.test:8080/"}, ("console.test:8080",), ("console.test",)),
+        (
+            {"listen": "0.0.0.0:80", "public_url": "http://console.test:8080/"},
+            ("console.test:8080",),
+            ("console.test",),
+        ),
         ({"listen": "127.0.0.1:80"}, ("127.0.0.1", "localhost"), ("127.0.0.1:80",)),
         ({"public_url": "http://Console.Test:80"}, ("console.test",), ("console.test:80",)),
         ({"public_url": "https://console.test:443"}, ("console.test",), ("console.test:443",)),

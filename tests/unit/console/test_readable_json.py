@@ -1,12 +1,13 @@
 """JSON that people read and edit keeps its meaning."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_console.domain.approvals import shown_arguments
-from spawnmesh_console.domain.readable_json import readable_json, texts_within
+from spawnmesh_console.domain.readable_json import MAX_READABLE, readable_json, texts_within
 from spawnmesh_console.domain.shown_text import harmless
 
 UNSEEN = st.sampled_from('\u202e\u200b\x7f\x1b\u2028\ud800\U000e0041\U0001f600"\\\n漢')
@@ -73,3 +74,48 @@ def test_the_beginning_and_the_rest_are_the_arguments(content: str) -> None:
     assert shown.beginning + shown.rest == shown.text
     assert len(shown.beginning) <= 1500
     assert shown_arguments('{"a": 1}').rest == ""
+
+
+@given(VALUES, st.integers(0, 200))
+def test_a_beginning_is_that_of_the_complete_text(value: object, max_count: int) -> None:
+    text = json.dumps(value)
+    assert readable_json(text, max_count) == readable_json(text)[:max_count]
+
+
+def test_a_text_that_is_too_long_stays_as_it_is() -> None:
+    text = json.dumps({"a": "one\ntwo", "b": "x" * MAX_READABLE})
+    assert readable_json(text) == text
+    assert readable_json(text, 9) == text[:9]
+    assert texts_within(text) == ()
+
+
+def test_numbers_of_any_length_are_readable() -> None:
+    text = "9" * 5000
+    assert readable_json(f"[{text}]") == f"[\n  {text}\n]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":' + "[" * 400 + ",".join(["1"] * 30_000) + "]" * 400 + "}",
+        '"' + "\u200b漢" * 20_000 + '"',
+        '{"a":' + '"\\u200b' * 10_000,
+        '["' + "\\\\" * 32_000 + '"]',
+        '{"a":' + ",".join(["[1,1]"] * 1_000_000) + "}",
+    ],
+)
+def test_a_beginning_of_a_hostile_text_is_made_at_once(text: str) -> None:
+    begin = time.process_time()
+    assert len(readable_json(text, 6000)) == 6000
+    assert time.process_time() - begin < 0.1
+
+
+def test_a_list_shows_the_beginning_of_long_arguments() -> None:
+    short, middle, long = (json.dumps({"a": "b\n" * count}) for count in (10, 1500, 5000))
+    assert shown_arguments(short, in_list=True) == shown_arguments(short)
+    shown = shown_arguments(middle, in_list=True)
+    assert (shown.is_cut, len(shown.beginning + shown.rest), shown.texts) == (True, 4000, ())
+    assert shown.text == shown_arguments(middle).text, "it can be edited in the list"
+    shown = shown_arguments(long, in_list=True)
+    assert (shown.is_cut, len(shown.beginning + shown.rest), shown.text) == (True, 4000, "")
+    assert not shown_arguments(long).is_cut

@@ -130,7 +130,19 @@ def test_a_token_that_ended_since_signs_no_one_in() -> None:
 def test_sealed_texts_that_are_no_person_open_nothing() -> None:
     shared = Fernet.generate_key()
     cookie = SessionCookie(keys(shared), is_https=False)
-    for text in ("", "{}", "[]", "null", "7", '["a"]', '["a", "b"]', '["a", "b", "c"]', '[null, "b"]', '[1, 2]', '"ab"'):
+    for text in (
+        "",
+        "{}",
+        "[]",
+        "null",
+        "7",
+        '["a"]',
+        '["a", "b"]',
+        '["a", "b", "c"]',
+        '[null, "b"]',
+        "[1, 2]",
+        '"ab"',
+    ):
         sealed = keys(shared).encrypt(text.encode()).decode()
         assert cookie.person_in({cookie.name: sealed}) is None, text
 

@@ -1,5 +1,6 @@
 """Lists of approvals that are bounded, and an approval with arguments as a person typed them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,14 @@ from spawnmesh_client.pages import pages_of
 
 _PAGE_SIZE = 500
 _MAX_PAGES = 20  # The mesh lists the oldest first, so the newest ones are behind all others.
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingIds:
+    """The ids of the oldest approvals that wait. `is_all` is False if others are left out."""
+
+    ids: list[str]
+    is_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +39,32 @@ class FoundApprovals:
 
 async def waiting_approvals(mesh: Mesh, session_id: str, max_count: int) -> FoundApprovals:
     """Return the oldest approvals that wait for a person."""
-    found: list[Approval] = []
-    request = rpc.ListApprovalsRequest(
-        state=approval_pb2.APPROVAL_STATE_PENDING, session_id=session_id, page_size=max_count + 1
-    )
-    async for page in _pages(mesh, request):
-        found += map(approval_view, page.approvals)
-        if len(found) > max_count:
-            return FoundApprovals(found[:max_count], is_all=False)
-    return FoundApprovals(found, is_all=True)
+    found = await _waiting(mesh, session_id, max_count + 1)
+    return FoundApprovals(await _views(found[:max_count]), is_all=len(found) <= max_count)
+
+
+async def waiting_ids(mesh: Mesh, session_id: str, max_count: int) -> WaitingIds:
+    """Return the ids of the oldest approvals that wait for a person."""
+    found = await _waiting(mesh, session_id, max_count + 1)
+    return WaitingIds([one.approval_id for one in found[:max_count]], is_all=len(found) <= max_count)
 
 
 async def decided_approvals(mesh: Mesh, session_id: str, max_count: int) -> FoundApprovals:
     """Return the approvals that were decided last, newest first. At most 20 pages of the list are
     read.
     """
-    newest: list[Approval] = []
+    newest: list[approval_pb2.Approval] = []
     count = page_count = 0
     is_end = False
     async for page in _pages(mesh, rpc.ListApprovalsRequest(session_id=session_id, page_size=_PAGE_SIZE)):
-        decided = [
-            approval_view(one) for one in page.approvals if one.state != approval_pb2.APPROVAL_STATE_PENDING
-        ]
+        decided = [one for one in page.approvals if one.state != approval_pb2.APPROVAL_STATE_PENDING]
         count += len(decided)
         newest = nlargest(max_count, [*newest, *decided], key=_decide_time)
         page_count += 1
         is_end = not page.next_page_token
         if page_count == _MAX_PAGES:
             break
-    return FoundApprovals(newest, is_all=is_end and count <= max_count, is_end=is_end)
+    return FoundApprovals(await _views(newest), is_all=is_end and count <= max_count, is_end=is_end)
 
 
 async def approve_edited(mesh: Mesh, approval_id: str, arguments_json: str) -> Approval:
@@ -80,10 +85,30 @@ def is_waiting(approval: Approval) -> bool:
     return approval.state is ApprovalState.PENDING
 
 
+async def _waiting(mesh: Mesh, session_id: str, max_count: int) -> list[approval_pb2.Approval]:
+    found: list[approval_pb2.Approval] = []
+    request = rpc.ListApprovalsRequest(
+        state=approval_pb2.APPROVAL_STATE_PENDING, session_id=session_id, page_size=max_count
+    )
+    async for page in _pages(mesh, request):
+        found += page.approvals
+        if len(found) >= max_count:
+            break
+    return found[:max_count]
+
+
+async def _views(approvals: list[approval_pb2.Approval]) -> list[Approval]:
+    views: list[Approval] = []
+    for one in approvals:
+        views.append(approval_view(one))  # It parses the arguments, while all others wait.
+        await asyncio.sleep(0)
+    return views
+
+
 def _pages(mesh: Mesh, request: rpc.ListApprovalsRequest) -> AsyncIterator[rpc.ListApprovalsResponse]:
     peer = mesh.wire.service("session")
     return pages_of(peer, ApprovalServiceStub(peer.channel).ListApprovals, request)
 
 
-def _decide_time(approval: Approval) -> datetime:
-    return approval.decide_time or _LONG_AGO
+def _decide_time(approval: approval_pb2.Approval) -> datetime:
+    return approval.decide_time.ToDatetime(UTC)

@@ -9,8 +9,9 @@ from datetime import UTC
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
-from spawnmesh_console.domain.readable_json import readable_json
+from spawnmesh_console.domain.readable_json import MAX_READABLE, readable_json
 from spawnmesh_console.domain.shown_entries import (
+    LAID_OUT_CHARS,
     AnswerMark,
     BlockKind,
     EntryMark,
@@ -19,7 +20,6 @@ from spawnmesh_console.domain.shown_entries import (
     Speaker,
 )
 
-_LONG_BLOCK_CHARS = 64 * 1024
 _JSON = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
 _MARKS = {
@@ -51,12 +51,15 @@ def shown_entries(
     """Return the entries that are shown, with the marks that they, and `later` ones, give them."""
     labels = [label for entry in (*entries, *later) if (label := mark_of(entry)) is not None]
     marks = {label.entry_id: label.mark for label in labels}
-    shown = [one for entry in entries if (one := shown_entry(entry)) is not None]
+    shown = [one for entry in entries if (one := shown_entry(entry, LAID_OUT_CHARS)) is not None]
     return [replace(one, mark=marks.get(one.entry_id)) for one in shown]
 
 
-def shown_entry(entry: entry_pb2.Entry) -> ShownEntry | None:
-    """Return what is shown of the entry; None for a header and for a mark on another entry."""
+def shown_entry(entry: entry_pb2.Entry, max_count: int | None = None) -> ShownEntry | None:
+    """Return what is shown of the entry; None for a header and for a mark on another entry.
+
+    With `max_count`, arguments of calls are laid out up to so many characters.
+    """
     body = entry.body
     begun = ShownEntry(
         entry.seq,
@@ -68,9 +71,9 @@ def shown_entry(entry: entry_pb2.Entry) -> ShownEntry | None:
     )
     match body.WhichOneof("kind"):
         case "message":
-            return _of_message(begun, body.message)
+            return _of_message(begun, body.message, max_count)
         case "mirror":
-            copied = _of_message(begun, body.mirror.message)
+            copied = _of_message(begun, body.mirror.message, max_count)
             return replace(copied, heading=f"Delivered to {body.mirror.destination}: {copied.heading}")
         case "system_note":
             return replace(
@@ -102,7 +105,7 @@ def shown_entry(entry: entry_pb2.Entry) -> ShownEntry | None:
             return None
 
 
-def _of_message(begun: ShownEntry, message: message_pb2.Message) -> ShownEntry:
+def _of_message(begun: ShownEntry, message: message_pb2.Message, max_count: int | None) -> ShownEntry:
     speaker = _SPEAKERS.get(message.role, Speaker.MESH)
     heading = {
         Speaker.PERSON: "Message",
@@ -110,7 +113,7 @@ def _of_message(begun: ShownEntry, message: message_pb2.Message) -> ShownEntry:
         Speaker.TOOL: message.tool_name or "Command",
         Speaker.MESH: message.custom_type or "Message",
     }[speaker]
-    blocks = [_of_block(block, place) for place, block in enumerate(message.content)]
+    blocks = [_of_block(block, place, max_count) for place, block in enumerate(message.content)]
     if message.HasField("bash_execution"):
         blocks.insert(0, ShownBlock(BlockKind.DATA, message.bash_execution.command, "command"))
     return replace(
@@ -123,14 +126,16 @@ def _of_message(begun: ShownEntry, message: message_pb2.Message) -> ShownEntry:
     )
 
 
-def _of_block(block: message_pb2.ContentBlock, place: int) -> ShownBlock | None:
+def _of_block(block: message_pb2.ContentBlock, place: int, max_count: int | None) -> ShownBlock | None:
     match block.WhichOneof("block"):
         case "text":
             return ShownBlock(BlockKind.TEXT, block.text.text) if block.text.text else None
         case "thinking":
             return ShownBlock(BlockKind.THINKING, block.thinking.text or "(the provider keeps it secret)")
         case "tool_call":
-            return ShownBlock(BlockKind.CALL, arguments_of(block.tool_call.block_json), block.tool_call.name)
+            return ShownBlock(
+                BlockKind.CALL, arguments_of(block.tool_call.block_json, max_count), block.tool_call.name
+            )
         case "image":
             return ShownBlock(
                 BlockKind.IMAGE, "", block.image.mime_type, place, size_bytes=len(block.image.data)
@@ -154,12 +159,13 @@ def _folded(begun: ShownEntry, heading: str, kind: BlockKind, text: str) -> Show
     return replace(begun, heading=heading, blocks=blocks, is_folded=True)
 
 
-def arguments_of(block_json: str) -> str:
-    """Return the arguments of a call over several lines; the complete block if they are not there.
+def arguments_of(block_json: str, max_count: int | None = None) -> str:
+    """Return the arguments of a call over several lines, up to `max_count` characters; the complete
+    block if they are not there.
 
     Numbers keep their digits. A long block stays in one line.
     """
-    if len(block_json) > _LONG_BLOCK_CHARS:
+    if len(block_json) > MAX_READABLE:
         return block_json
     try:
         members = dict(_members(block_json))
@@ -167,7 +173,7 @@ def arguments_of(block_json: str) -> str:
         text = json.loads(found) if found.startswith('"') else found
     except (ValueError, RecursionError, IndexError):
         return block_json
-    return readable_json(text)
+    return readable_json(text, max_count)
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:

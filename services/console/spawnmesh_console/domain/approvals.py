@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from spawnmesh_console.domain.readable_json import readable_json, texts_within
 from spawnmesh_console.domain.states import ShownState
@@ -31,6 +30,7 @@ _SENT_TEXT = {EDIT: "The edited text", DENY: "The reason", ANSWER: "The answer"}
 _SHOWN_LINES, _SHOWN_CHARS = 14, 1500
 _LINE_CHARS = 110
 _SMALL_REST = 300  # A shorter rest is not worth a fold.
+_SHOWN_IN_LIST, _EDITED_IN_LIST = 4000, 8000  # Characters: a list of many must stay small.
 
 
 def approval_state(state: str) -> ShownState:
@@ -47,31 +47,41 @@ def fate(on_expiry: str, *, is_call: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShownArguments:
-    """The arguments of a call: JSON to read and to edit, its beginning, and the rest if it is long.
+    """The arguments of a call: JSON to edit, its beginning, and the rest if it is long.
 
-    `texts` are the texts of several lines in it, by name, as the tool gets them.
+    `texts` are the texts of several lines in it, by name, as the tool gets them. In a list,
+    `is_cut` is True if there is more than the beginning and the rest, and `text` is empty if it is
+    too long to be edited there.
     """
 
     text: str
     beginning: str
     rest: str
     texts: tuple[tuple[str, str], ...]
+    is_cut: bool = False
 
     @property
     def one_line(self) -> str:
         """The beginning of the text in one line."""
-        line = " ".join(self.text[: 2 * _LINE_CHARS].split())
+        line = " ".join(self.beginning[: 2 * _LINE_CHARS].split())
         return line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…"
 
 
-@lru_cache(maxsize=128)  # Pages that are kept up to date show the same ones again and again.
-def shown_arguments(arguments_json: str) -> ShownArguments:
-    """Return how the arguments of a call are shown."""
-    text = readable_json(arguments_json)
-    beginning = "\n".join(text.split("\n")[:_SHOWN_LINES])[:_SHOWN_CHARS]
-    if len(text) - len(beginning) < _SMALL_REST:
-        beginning = text
-    return ShownArguments(text, beginning, text[len(beginning) :], texts_within(arguments_json))
+def shown_arguments(arguments_json: str, *, in_list: bool = False) -> ShownArguments:
+    """Return how the arguments of a call are shown: completely, or in a list of many."""
+    text = readable_json(arguments_json, _EDITED_IN_LIST + 1 if in_list else None)
+    shown = text[:_SHOWN_IN_LIST] if in_list else text
+    is_cut = len(shown) < len(text)
+    beginning = "\n".join(shown.split("\n", _SHOWN_LINES)[:_SHOWN_LINES])[:_SHOWN_CHARS]
+    if len(shown) - len(beginning) < _SMALL_REST:
+        beginning = shown
+    return ShownArguments(
+        "" if in_list and len(text) > _EDITED_IN_LIST else text,
+        beginning,
+        shown[len(beginning) :],
+        () if is_cut else texts_within(arguments_json),
+        is_cut,
+    )
 
 
 class NotDecided(ValueError):
@@ -116,9 +126,10 @@ class SentDecision:
             if not self.text.strip():
                 raise NotDecided("There is no answer.")
             return self.text
-        if not self.choice.isdecimal() or int(self.choice) >= len(choices):
-            raise NotDecided("Choose one of the answers.")
-        return choices[int(self.choice)]
+        numbers = [str(place) for place in range(len(choices))]
+        if self.choice not in numbers:
+            raise NotDecided("Choose an answer: what was sent is not one of the choices.")
+        return choices[numbers.index(self.choice)]
 
     def problem(self, descriptions: Sequence[str], message: str) -> str:
         """Return why the mesh refused the decision: from the descriptions of malformed fields, if

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 _STATES = (
     "QUEUED",
     "RUNNING",
+    "FINALIZING",
     "WAITING_APPROVAL",
     "SUCCEEDED",
     "FAILED",

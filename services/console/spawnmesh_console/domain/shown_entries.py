@@ -6,6 +6,8 @@ from enum import StrEnum, auto
 
 MAX_SHOWN_CHARS = 6000
 """A longer text is shown by its beginning, with a link to all of it."""
+LAID_OUT_CHARS = MAX_SHOWN_CHARS + 1
+"""So much of the arguments of a call is laid out: one more, to know that there is more."""
 
 
 class Speaker(StrEnum):
@@ -43,9 +45,9 @@ class ShownBlock:
         return self.text[:MAX_SHOWN_CHARS]
 
     @property
-    def left_out_count(self) -> int:
-        """The number of characters that `shown` leaves out."""
-        return max(0, len(self.text) - MAX_SHOWN_CHARS)
+    def is_cut(self) -> bool:
+        """True if the text has more than what is shown."""
+        return len(self.text) > MAX_SHOWN_CHARS
 
     @property
     def first_line(self) -> str:

@@ -8,19 +8,50 @@ import re
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # Control characters, except tab and line feed.
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # Directions of writing.
-    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f"
-    "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a"  # No shape, or a break of the line.
-    "\U000e0000-\U000e0fff"  # Tags and selectors: text that no person sees, and a model reads.
-    "\ud800-\udfff]"  # Half of a pair, which cannot be sent.
+    # The property Default_Ignorable_Code_Point of Unicode, with code points that have no character.
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\u2028\u2029\ufff9-\ufffb"  # Breaks of the line, and annotations.
+    "\u2800\U00013430-\U00013440\U00016fe4\U0001d159"  # Empty shapes, and controls of old scripts.
+    "\ud800-\udfff]+"  # Half of a pair, which cannot be sent.
 )
+_EMOJI = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u25fe\u2600-\u27bf"
+    "\u2934\u2935\u2b05-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+_JOINED_SCRIPTS = (  # Arabic and its relatives, and those that are written like Devanagari.
+    "[\u0620-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17df\u1820-\u18aa\u1b00-\u1b7f\u1cd0-\u1cff"
+    "\ua8e0-\ua8ff\ua980-\ua9df\ufb50-\ufdff\ufe70-\ufefc\U00011000-\U00011fff]"
+)
+_USUAL = re.compile(
+    f"{_EMOJI}[\ufe0e\ufe0f](?!\u200d)|{_EMOJI}\ufe0f?\u200d{_EMOJI}|[#*0-9]\ufe0f\u20e3|{_JOINED_SCRIPTS}[\u200c\u200d]"
+)
+"""A joiner or a selector with its neighbours, where Persian, Hindi or emoji need it."""
+
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 
 
 def harmless(text: str) -> str:
-    """Return the text with a visible sign for each character that would be unseen or obeyed."""
-    return _UNSEEN.sub(lambda found: _sign_of(ord(found[0])), text.replace("\r\n", "\n"))
+    """Return the text with a visible sign for each character that would be unseen or obeyed.
+
+    One joiner or selector stays where the script or the emoji before it needs one.
+    """
+    return _UNSEEN.sub(
+        lambda run: run[0] if _is_usual(run) else "".join(_sign_of(ord(one)) for one in run[0]),
+        text.replace("\r\n", "\n"),
+    )
+
+
+def without_unseen(text: str) -> str:
+    """Return the text without the characters for which `harmless` has a sign."""
+    return _UNSEEN.sub(lambda run: run[0] if _is_usual(run) else "", text)
+
+
+def _is_usual(run: re.Match[str]) -> bool:
+    if run.start() == 0 or (len(run[0]) > 1 and run[0] != "\ufe0f\u200d"):
+        return False
+    return _USUAL.match(run.string[run.start() - 1 : run.end() + 1]) is not None
 
 
 def _sign_of(code: int) -> str:

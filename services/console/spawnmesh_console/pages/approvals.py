@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from spawnmesh_client.approval_views import Approval
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.status import Status
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from spawnmesh_console.clients.approvals import (
     FoundApprovals,
@@ -16,6 +16,7 @@ from spawnmesh_console.clients.approvals import (
     decided_approvals,
     is_waiting,
     waiting_approvals,
+    waiting_ids,
 )
 from spawnmesh_console.domain.approvals import (
     ANSWER,
@@ -38,30 +39,38 @@ _ELSEWHERE = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND
 
 
 async def list_approvals(visit: Visit) -> Response:
-    """Show what waits, or with `show=decided` what was decided. `part=waiting` returns the queue
-    alone, for the page that keeps it up to date.
+    """Show what waits, or with `show=decided` what was decided. `part=ids` returns the ids of what
+    waits, for the page that keeps itself up to date.
     """
     session_id = visit.text("session_id")
+    if visit.text("part") == "ids":
+        waiting = await waiting_ids(visit.mesh, session_id, _MAX_WAITING)
+        return JSONResponse({"ids": waiting.ids, "is_all": waiting.is_all})
     of_session = {"session_id": session_id} if session_id else {}
     values: dict[str, Any] = {
         "session_id": session_id,
         "waiting_query": urlencode(of_session),
         "decided_query": urlencode({"show": "decided", **of_session}),
-        "queue_query": urlencode({"part": "waiting", **of_session}),
+        "ids_query": urlencode({"part": "ids", **of_session}),
+        "card_query": urlencode({"part": "card", **of_session}),
+        "in_list": True,
     }
     if visit.text("show") == "decided":
         found = await decided_approvals(visit.mesh, session_id, _MAX_DECIDED)
         return _page(visit, "approvals_decided.html", found, **values)
     found = await waiting_approvals(visit.mesh, session_id, _MAX_WAITING)
-    if visit.text("part") == "waiting":
-        return _page(visit, "approvals_queue.html", found, **values)
     return _page(visit, "approvals.html", found, notice=NOTICES.get(visit.text("done"), ""), **values)
 
 
 async def show_approval(visit: Visit) -> Response:
-    """Show one approval."""
+    """Show one approval. `part=card` returns it as an item of the queue, if it waits."""
     approval = await visit.mesh.approvals.get(visit.request.path_params["approval_id"])
-    return _one(visit, approval)
+    if visit.text("part") != "card":
+        return _one(visit, approval)
+    if not is_waiting(approval):
+        return Response(status_code=204)
+    found = FoundApprovals([approval], is_all=True)
+    return _page(visit, "approvals_card.html", found, session_id=visit.text("session_id"), in_list=True)
 
 
 async def decide(visit: Visit) -> Response:
@@ -132,5 +141,5 @@ def _page(
         fate=fate,
         is_waiting=is_waiting,
         shown_arguments=shown_arguments,
-        **{"sent": None, "problem": "", **values},
+        **{"sent": None, "problem": "", "in_list": False, **values},
     )

@@ -14,6 +14,7 @@ from spawnmesh_console.clients.session_files import file_pieces
 from spawnmesh_console.clients.shown_entry import shown_entry
 from spawnmesh_console.clients.transcript_pages import one_entry
 from spawnmesh_console.domain.previews import MAX_PREVIEW_BYTES, image_type
+from spawnmesh_console.domain.shown_text import harmless, without_unseen
 from spawnmesh_console.web.visit import Visit
 
 _CONFINED = {"content-security-policy": "default-src 'none'; sandbox"}
@@ -47,15 +48,16 @@ async def show_image(visit: Visit) -> Response:
 
 
 async def show_text(visit: Visit) -> Response:
-    """Send all texts of an entry as plain text."""
+    """Send all texts of an entry as plain text, with signs for what would be unseen."""
     path = visit.request.path_params
     shown = shown_entry(await one_entry(visit.mesh, path["session_id"], path["seq"]))
     text = "\n\n".join(block.text for block in shown.blocks if block.text) if shown is not None else ""
-    return Response(text, headers=_CONFINED, media_type="text/plain; charset=utf-8")
+    return Response(harmless(text), headers=_CONFINED, media_type="text/plain; charset=utf-8")
 
 
 def _headers(name: str, shown: str | None) -> Mapping[str, str]:
-    disposition = "inline" if shown else f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    stored_name = quote(without_unseen(name) or "file", safe="")
+    disposition = "inline" if shown else f"attachment; filename*=UTF-8''{stored_name}"
     return {**_CONFINED, "content-disposition": disposition}
 
 

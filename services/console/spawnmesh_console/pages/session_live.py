@@ -20,6 +20,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
 from spawnmesh_console.clients.shown_entry import mark_of, shown_entry
+from spawnmesh_console.domain.shown_entries import LAID_OUT_CHARS
 from spawnmesh_console.domain.shown_text import harmless
 from spawnmesh_console.pages.session import happening_of, head_values
 from spawnmesh_console.web.visit import Visit
@@ -91,7 +92,7 @@ def _entry_event(
         html = visit.deps.templates.get_template("session_mark.html").render(mark=mark.mark)
         data = json.dumps({"entry": mark.entry_id, "mark": mark.mark.value, "html": html})
         return ServerSentEvent(event="mark", id=cursor, data=data)
-    entry = shown_entry(appended.entry)
+    entry = shown_entry(appended.entry, LAID_OUT_CHARS)
     template = visit.deps.templates.get_template("session_entry.html")
     html = "" if entry is None else template.render(entry=entry, session_id=session_id)
     data = json.dumps({"completes": appended.completes_draft, "html": html})

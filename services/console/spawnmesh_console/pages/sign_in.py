@@ -5,12 +5,13 @@ from starlette.responses import Response
 
 from spawnmesh_console.clients.sign_in_file import take_token
 from spawnmesh_console.web.dependencies import Dependencies
-from spawnmesh_console.web.guard import bounded
+from spawnmesh_console.web.guard import BodyTooLarge, bounded
 from spawnmesh_console.web.people import TokenUnreadable
 from spawnmesh_console.web.sign_in_page import own_path, sign_in_page, signed_in_at, signed_in_with
 from spawnmesh_console.web.visit import Visit, see_other
 
 _MAX_FORM_BYTES, _MAX_FORM_FIELDS = 64 * 1024, 10
+_TOO_LONG = "This is too long for a token."
 _USED = "This link was used, or is not the newest one. `spawnmesh console` prints another."
 
 
@@ -35,7 +36,10 @@ async def sign_in_with_token(request: Request) -> Response:
     deps: Dependencies = request.app.state.dependencies
     # Any program can send this form: no more of it is read than a token needs.
     small = Request(request.scope, bounded(request.receive, _MAX_FORM_BYTES))
-    fields = await small.form(max_files=0, max_fields=_MAX_FORM_FIELDS)
+    try:
+        fields = await small.form(max_files=0, max_fields=_MAX_FORM_FIELDS)
+    except BodyTooLarge:
+        return sign_in_page(deps, "/", problem=_TOO_LONG, status=413)
     target, token = own_path(str(fields.get("next", ""))), str(fields.get("token", "")).strip()
     return await signed_in_with(deps, token, target)
 

@@ -28,8 +28,16 @@ _ADVICE = {
     Status.UNAVAILABLE: "A service of the mesh does not answer. Nothing was lost: try again in a moment.",
     Status.DEADLINE_EXCEEDED: "A service of the mesh was too slow. Nothing was lost: try again in a moment.",
 }
+_AWAY = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
 
 
-def advice_for(error: MeshError) -> str:
-    """Return what the person can do about the refusal."""
+def heading_for(error: MeshError) -> str:
+    """Return the heading of the page that says it."""
+    return "A service does not answer" if error.status in _AWAY else "The mesh refused this"
+
+
+def advice_for(error: MeshError, *, is_change: bool = False) -> str:
+    """Return what the person can do about the refusal; of a change that may have been done, too."""
+    if is_change and HTTP_STATUS_OF.get(error.status, 500) >= 500:
+        return "It is not known whether it was done. Look before you repeat it."
     return _ADVICE.get(error.status, "Tell an operator of the mesh. The logs of the services say more.")

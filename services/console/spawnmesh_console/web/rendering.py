@@ -27,13 +27,20 @@ def open_templates() -> Environment:
     templates.filters.update(
         ago=_ago, took=_took, size=_size, count=_count, harmless=harmless, beginning=beginning
     )
-    templates.globals.update(run_state=run_state, session_state=session_state, masked=masked)
+    templates.globals.update(
+        run_state=run_state, session_state=session_state, masked=masked, server_time=_server_time
+    )
     return templates
 
 
 def rendered(templates: Environment, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Return the response with the page."""
     return HTMLResponse(templates.get_template(template).render(values), status)
+
+
+def _server_time() -> str:
+    """Return the time of the server, by which scripts keep relative times true."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _ago(time: datetime | None) -> Markup:

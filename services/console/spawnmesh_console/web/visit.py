@@ -12,10 +12,11 @@ from spawnmesh_core.status import Status
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Match
 
 from spawnmesh_console.clients.mesh import mesh_for
 from spawnmesh_console.web.dependencies import Dependencies
-from spawnmesh_console.web.failures import HTTP_STATUS_OF, advice_for
+from spawnmesh_console.web.failures import HTTP_STATUS_OF, advice_for, heading_for
 from spawnmesh_console.web.form_key import is_masked
 from spawnmesh_console.web.guard import BodyTooLarge
 from spawnmesh_console.web.people import Person
@@ -24,6 +25,8 @@ from spawnmesh_console.web.rendering import rendered
 log = structlog.get_logger()
 
 _MAX_FORM_FIELDS = 200
+_MAX_FIELD_BYTES = 2 * 1024 * 1024  # A task of 1 MiB has room, also where it is written with escapes.
+_ENDED = "Your sign-in has ended, and nothing was sent. Sign in, and send it again."
 _MAX_DIGITS = 15
 
 
@@ -53,7 +56,7 @@ class Visit:
 
     async def form(self) -> FormData:
         """Return the fields of the form that was sent. Raises FormRefused, and BodyTooLarge."""
-        fields = await self.request.form(max_fields=_MAX_FORM_FIELDS)
+        fields = await self.request.form(max_fields=_MAX_FORM_FIELDS, max_part_size=_MAX_FIELD_BYTES)
         key = fields.get("form_key")
         if not isinstance(key, str) or not is_masked(key, self.person.form_key):
             raise FormRefused
@@ -103,11 +106,40 @@ def see_other(path: str, query: Mapping[str, str] | None = None) -> Response:
 
 def _to_sign_in(request: Request) -> Response:
     accepted = {one.partition(";")[0].strip() for one in request.headers.get("accept", "").split(",")}
-    if request.method != "GET" or "text/html" not in accepted:
+    if request.method == "HEAD" or "text/html" not in accepted:
         # A script gets no other page in place of the part that it asked for.
         return Response("Sign in first.\n", 401, media_type="text/plain")
+    if request.method != "GET":
+        return _nothing_sent(request)
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/sign-in?next={quote(request.url.path + query, safe='')}", 303)
+
+
+def _nothing_sent(request: Request) -> Response:
+    """Return the sign-in page, which leads to the page of the form that was sent."""
+    deps: Dependencies = request.app.state.dependencies
+    return rendered(
+        deps.templates,
+        "sign_in.html",
+        status=401,
+        person=None,
+        path="/sign-in",
+        target=_page_of_form(request),
+        problem=_ENDED,
+        is_open=False,
+        provider=deps.provider.host if deps.provider is not None else "",
+    )
+
+
+def _page_of_form(request: Request) -> str:
+    """Return the path of the nearest page at or above the path of a form."""
+    path: str = request.scope["path"]
+    while path:
+        scope = {"type": "http", "method": "GET", "path": path, "root_path": ""}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            return quote(path)
+        path = path.rpartition("/")[0]
+    return "/"
 
 
 def _refused(visit: Visit, error: MeshError) -> Response:
@@ -116,5 +148,10 @@ def _refused(visit: Visit, error: MeshError) -> Response:
         visit.deps.cookie.sign_out(response)
         return response
     log.info("page_refused", path=visit.request.url.path, reason=error.reason.value)
-    status = HTTP_STATUS_OF.get(error.status, 500)
-    return visit.render("refused.html", status=status, error=error, advice=advice_for(error))
+    return visit.render(
+        "refused.html",
+        status=HTTP_STATUS_OF.get(error.status, 500),
+        error=error,
+        heading=heading_for(error),
+        advice=advice_for(error, is_change=visit.request.method != "GET"),
+    )
