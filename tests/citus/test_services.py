@@ -42,8 +42,11 @@ from tests.contract.session.runs.test_runs import (
     test_KillSession__ends_each_session_of_the_family_once,
     test_ReleaseRun__uses_no_attempt,
     test_SendMessage__starts_a_new_run_where_none_is_live,
-    test_WatchSession__every_event_once_and_in_order_from_any_cursor,
     transcript,
+)
+from tests.contract.session.runs.test_watch_session import (
+    test_WatchSession__ends_at_the_newest_event_of_a_session_that_is_open,
+    test_WatchSession__every_event_once_and_in_order_from_any_cursor,
 )
 from tests.contract.session.spawn.test_spawn import (
     test_SpawnSession__children_limit_holds_for_calls_at_once,
@@ -103,6 +106,7 @@ __all__ = [
     "test_SpawnSession__twenty_calls_at_once_spawn_once",
     "test_TakeDecision__an_approved_call_is_begun_once",
     "test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_tenant",
+    "test_WatchSession__ends_at_the_newest_event_of_a_session_that_is_open",
     "test_WatchSession__every_event_once_and_in_order_from_any_cursor",
     "test_a_purge_of_the_tenant_deletes_its_jobs_and_those_of_a_worker",
     "test_a_running_worker_publishes_summaries_without_waiting_for_a_round",

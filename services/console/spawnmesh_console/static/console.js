@@ -50,7 +50,7 @@ const REFRESH_MS = 3000, PATIENCE_MS = 30000;
 let hasEnded = false;
 
 /** Return whether something that a person has typed or chosen would be lost with the page. */
-function hasText() {
+export function hasText() {
   return [...document.querySelectorAll("textarea, input")].some((field) => {
     if (field.type === "hidden") return false;
     if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;

@@ -1,7 +1,7 @@
 // A session while it works: new entries, text as it comes, and states. After a lost connection the
 // stream goes on with the cursor of the last event. While the page is hidden there is no stream: a
 // browser has few connections to one host.
-import { nodesOf } from "./console.js";
+import { hasText, nodesOf } from "./console.js";
 
 const RETRY_MS = 3000;
 const FAMILY_MS = 15000;
@@ -134,11 +134,6 @@ function follow(address) {
 
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   open();
-}
-
-/** Return whether a person has typed something that a reload would lose. */
-function hasText() {
-  return [...document.querySelectorAll("textarea")].some((field) => field.value.trim() !== field.defaultValue.trim());
 }
 
 function followFamily() {
