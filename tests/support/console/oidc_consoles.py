@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -20,6 +21,7 @@ from tests.support.console.running_console import RunningConsole
 BEGIN, CALLBACK = "/sign-in/oidc", "/sign-in/oidc/callback"
 CLIENT, SECRET = "console:1", "p+ss%w/rd é"  # Both need the encoding of RFC 6749.
 PUBLIC_CLIENT = "spawnmesh"  # Its ID tokens have the audience of the mesh.
+_NUMBERS = count(1)  # Fixtures of a package start again when its tests are not run in one go.
 
 
 async def start_trusting_session(stack: Stack, name: str, issuers: list[Mapping[str, str]]) -> str:
@@ -37,7 +39,13 @@ async def start_trusting_session(stack: Stack, name: str, issuers: list[Mapping[
         **{f"SESSION_{variable}": value for variable, value in own.items()},
     }
     await stack.start(
-        Member(name, python_module("spawnmesh_session", "serve"), variables, Readiness.GRPC, port)
+        Member(
+            f"{name}-{next(_NUMBERS)}",
+            python_module("spawnmesh_session", "serve"),
+            variables,
+            Readiness.GRPC,
+            port,
+        )
     )
     return f"{LOOPBACK}:{port}"
 
@@ -54,12 +62,10 @@ class OidcConsoles:
     """The addresses to which people come back."""
     host: str = LOOPBACK
     """The name of this machine in the addresses of the consoles."""
-    count: int = 0
 
     async def start(self, **settings: str) -> RunningConsole:
         """Start a console. `settings` are further variables, without their prefix."""
-        self.count += 1
-        name, (port,) = f"{self.name}-{self.count}", free_ports(1)
+        name, (port,) = f"{self.name}-{next(_NUMBERS)}", free_ports(1)
         folder = self.stack.data_dir / name
         folder.mkdir()
         key_file = folder / "cookie.key"
