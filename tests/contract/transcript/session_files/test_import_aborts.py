@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from spawnmesh.transcript.v1 import archive_service_pb2 as pb
-from spawnmesh_core.errors import AlreadyExists, MeshError
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_transcript.clients.blob_store import BlobStore
@@ -135,11 +135,9 @@ async def _until_taken(session: Session) -> None:
             try:
                 await send(session, GOOD)
                 return
-            except AlreadyExists:
-                if not is_repeat:
-                    raise
-                return  # An attempt stored it, whose answer was about the malformed file.
             except MeshError as error:
+                if error.reason is Reason.ALREADY_EXISTS and is_repeat:
+                    return  # An attempt stored it, whose answer was about the malformed file.
                 if error.reason not in in_the_way:
                     raise
             is_repeat = True
