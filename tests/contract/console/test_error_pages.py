@@ -1,4 +1,4 @@
-"""What a person sees where there is no page, and while services are away."""
+"""The pages for addresses that are none, and for services that are away."""
 
 from contextlib import AsyncExitStack
 

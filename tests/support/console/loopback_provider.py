@@ -69,7 +69,7 @@ class LoopbackProvider:
     clients: dict[str, str | None] = field(default_factory=dict)
     redirect_uris: set[str] = field(default_factory=set)
     claims: dict[str, Any] = field(default_factory=dict)
-    """What it knows of the person."""
+    """The claims about the person."""
     algorithm: str = "RS256"
     authentications: list[str] = field(default_factory=lambda: ["client_secret_basic"])
     issuer: str = ""

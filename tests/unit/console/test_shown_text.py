@@ -58,7 +58,7 @@ def test_each_unseen_character_becomes_a_sign_and_the_others_stay(text: str) -> 
             assert shown[place - 1] not in JOINERS or shown[place - 1 : place + 1] == "\ufe0f\u200d"
             assert not (shown[place - 1].isascii() and shown[place - 1].isalpha())
     expected = "".join("" if is_unseen(one) or one in JOINERS else one for one in text.replace("\r\n", "\n"))
-    # What is left without the signs is the text without the unseen characters, in its order.
+    # Without the signs, the rest is the text without the unseen characters, in its order.
     rest = iter(shown)
     assert all(one in rest for one in expected)
     if len(expected) == len(text.replace("\r\n", "\n")):

@@ -138,7 +138,7 @@ async def test_no_page_is_wider_than_a_narrow_window(
 async def test_each_page_can_be_read_without_scripts(
     windows: Windows, furnished: Furnished, pages: Sequence[str]
 ) -> None:
-    """What a person sees of it is there without them, too."""
+    """The page shows the same without them."""
     windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
     plain = await windows.open("/", furnished.tenant.token(), scripts=False)
     for address in pages:
