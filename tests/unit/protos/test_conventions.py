@@ -14,6 +14,7 @@ REQUEST_IDS = {
     "CreateTranscript",
     "DispatchBeforeAgentFinalize",
     "InterruptRun",
+    "PublishFiles",
     "RecountTranscript",
     "RelayNativeStop",
     "SendMessage",
@@ -95,7 +96,8 @@ def test_every_list_comes_in_pages() -> None:
 
 def test_what_identifies_the_repeat_of_a_call_is_its_request_id() -> None:
     named = {method.name for method in METHODS if "request_id" in method.input_type.fields_by_name}
-    assert named == REQUEST_IDS | {"ListSessions"}  # It finds the session of a request_id.
+    # The lists find what the call with a request_id made.
+    assert named == REQUEST_IDS | {"ListSessions", "ListOutputSets"}
     others = {field.full_name for field in fields() if "idempotency" in field.name}
     assert others == OTHER_KEYS.keys()
 

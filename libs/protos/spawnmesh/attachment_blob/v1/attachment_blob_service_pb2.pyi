@@ -101,14 +101,19 @@ class StageSetRequest(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     UPLOADS_FIELD_NUMBER: _builtins.int
     UPLOADER_SESSION_ID_FIELD_NUMBER: _builtins.int
+    REFERENCES_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    READER_SESSION_IDS_FIELD_NUMBER: _builtins.int
     set_id: _builtins.str
     """The id, chosen by the caller, `att_…`."""
     session_id: _builtins.str
     """The session that will own the set, `ses_…`."""
     uploader_session_id: _builtins.str
-    """The session whose run requests the files. Empty for a client. The uploads must have this owner;
-    all others are NOT_FOUND.
+    """The session whose run requests the files. Empty for a client. The uploads must have this owner,
+    and the runs of the session must see the sets of the references; all others are NOT_FOUND.
     """
+    run_id: _builtins.str
+    """The run that publishes the files. Empty for the attachments of a spawn."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
         """Files by value. The limit of a tenant is lower, and has a reason of its own."""
@@ -116,6 +121,16 @@ class StageSetRequest(_message.Message):
     @_builtins.property
     def uploads(self) -> _containers.RepeatedCompositeFieldContainer[_upload_pb2.UploadedAttachment]:
         """Uploads. UPLOAD_INCOMPLETE for one that is not COMPLETE, NOT_FOUND for one that expired."""
+
+    @_builtins.property
+    def references(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.ReferencedFile]:
+        """Files of other sets. ATTACHMENT_SET_STATE for a set that was released, NOT_FOUND for a file that
+        does not exist.
+        """
+
+    @_builtins.property
+    def reader_session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For an output set: the ancestors of the session, whose runs may read the files, too."""
 
     def __init__(
         self,
@@ -125,10 +140,13 @@ class StageSetRequest(_message.Message):
         items: _abc.Iterable[_attachment_pb2.InlineAttachment] | None = ...,
         uploads: _abc.Iterable[_upload_pb2.UploadedAttachment] | None = ...,
         uploader_session_id: _builtins.str = ...,
+        references: _abc.Iterable[_attachment_pb2.ReferencedFile] | None = ...,
+        run_id: _builtins.str = ...,
+        reader_session_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "session_id", b"session_id", "set_id", b"set_id", "uploader_session_id", b"uploader_session_id", "uploads", b"uploads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "reader_session_ids", b"reader_session_ids", "references", b"references", "run_id", b"run_id", "session_id", b"session_id", "set_id", b"set_id", "uploader_session_id", b"uploader_session_id", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -136,11 +136,12 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StageSet(self, request, context):
-        """Checks all items and uploads, then stores them as one set, or stores nothing. A refusal leaves
-        no row. It leaves an object only if S3 or the database failed, until a collection finds it. The
-        set becomes visible when all of it is durable. The limits hold for items and uploads together;
-        uploads come after the items and continue their numbering in refusals. A repeat with the same
-        set id and the same files returns the same answer; with other files ALREADY_EXISTS.
+        """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
+        refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
+        finds it. The set becomes visible when all of it is durable. The limits hold for all files
+        together; uploads come after the items, then references, and continue their numbering in
+        refusals. A repeat with the same set id and the same files returns the same answer; with other
+        files ALREADY_EXISTS.
         POOL_EXHAUSTED if the replica has no capacity for some seconds.
         ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
         into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
@@ -169,7 +170,8 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetSet(self, request, context):
-        """Returns a set and its manifest. A run sees the set of its own session only.
+        """Returns a set and its manifest. A run sees the sets of its own session, and the output sets of
+        its descendants.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -70,11 +70,12 @@ class AttachmentBlobServiceStub:
     its own session, a client sees those of clients.
     """
     StageSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]
-    """Checks all items and uploads, then stores them as one set, or stores nothing. A refusal leaves
-    no row. It leaves an object only if S3 or the database failed, until a collection finds it. The
-    set becomes visible when all of it is durable. The limits hold for items and uploads together;
-    uploads come after the items and continue their numbering in refusals. A repeat with the same
-    set id and the same files returns the same answer; with other files ALREADY_EXISTS.
+    """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
+    refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
+    finds it. The set becomes visible when all of it is durable. The limits hold for all files
+    together; uploads come after the items, then references, and continue their numbering in
+    refusals. A repeat with the same set id and the same files returns the same answer; with other
+    files ALREADY_EXISTS.
     POOL_EXHAUSTED if the replica has no capacity for some seconds.
     ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
     into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
@@ -90,7 +91,9 @@ class AttachmentBlobServiceStub:
     all the same.
     """
     GetSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetSetRequest, _attachment_blob_service_pb2.GetSetResponse]
-    """Returns a set and its manifest. A run sees the set of its own session only."""
+    """Returns a set and its manifest. A run sees the sets of its own session, and the output sets of
+    its descendants.
+    """
     ListSets: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]
     """Returns the tenant's sets, newest first, without sets that were never completed. Sets that are
     staged after the first page may be missing.
@@ -161,11 +164,12 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     its own session, a client sees those of clients.
     """
     StageSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]  # type: ignore[assignment]
-    """Checks all items and uploads, then stores them as one set, or stores nothing. A refusal leaves
-    no row. It leaves an object only if S3 or the database failed, until a collection finds it. The
-    set becomes visible when all of it is durable. The limits hold for items and uploads together;
-    uploads come after the items and continue their numbering in refusals. A repeat with the same
-    set id and the same files returns the same answer; with other files ALREADY_EXISTS.
+    """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
+    refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
+    finds it. The set becomes visible when all of it is durable. The limits hold for all files
+    together; uploads come after the items, then references, and continue their numbering in
+    refusals. A repeat with the same set id and the same files returns the same answer; with other
+    files ALREADY_EXISTS.
     POOL_EXHAUSTED if the replica has no capacity for some seconds.
     ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
     into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
@@ -181,7 +185,9 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     all the same.
     """
     GetSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetSetRequest, _attachment_blob_service_pb2.GetSetResponse]  # type: ignore[assignment]
-    """Returns a set and its manifest. A run sees the set of its own session only."""
+    """Returns a set and its manifest. A run sees the sets of its own session, and the output sets of
+    its descendants.
+    """
     ListSets: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]  # type: ignore[assignment]
     """Returns the tenant's sets, newest first, without sets that were never completed. Sets that are
     staged after the first page may be missing.
@@ -267,11 +273,12 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.StageSetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.StageSetResponse, _abc.Awaitable[_attachment_blob_service_pb2.StageSetResponse]]:
-        """Checks all items and uploads, then stores them as one set, or stores nothing. A refusal leaves
-        no row. It leaves an object only if S3 or the database failed, until a collection finds it. The
-        set becomes visible when all of it is durable. The limits hold for items and uploads together;
-        uploads come after the items and continue their numbering in refusals. A repeat with the same
-        set id and the same files returns the same answer; with other files ALREADY_EXISTS.
+        """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
+        refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
+        finds it. The set becomes visible when all of it is durable. The limits hold for all files
+        together; uploads come after the items, then references, and continue their numbering in
+        refusals. A repeat with the same set id and the same files returns the same answer; with other
+        files ALREADY_EXISTS.
         POOL_EXHAUSTED if the replica has no capacity for some seconds.
         ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
         into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
@@ -305,7 +312,9 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.GetSetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.GetSetResponse, _abc.Awaitable[_attachment_blob_service_pb2.GetSetResponse]]:
-        """Returns a set and its manifest. A run sees the set of its own session only."""
+        """Returns a set and its manifest. A run sees the sets of its own session, and the output sets of
+        its descendants.
+        """
 
     @_abc_1.abstractmethod
     def ListSets(

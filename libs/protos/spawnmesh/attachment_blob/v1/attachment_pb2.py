@@ -22,24 +22,31 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/attachment_blob/v1/attachment.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x01\n\x10InlineAttachment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x12\x0e\n\x04\x64\x61ta\x18\x05 \x01(\x0cH\x00\x12\x38\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.Encoding\x12\x11\n\tmime_type\x18\x04 \x01(\tB\x08\n\x06source\"U\n\x0e\x41ttachmentFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x11\n\tmime_type\x18\x04 \x01(\t\"\xed\x01\n\rAttachmentSet\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x35\n\x05state\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.SetState\x12;\n\x05\x66iles\x18\x04 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.AttachmentFile\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*L\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x11\n\rENCODING_UTF8\x10\x01\x12\x13\n\x0f\x45NCODING_BASE64\x10\x02*k\n\x08SetState\x12\x19\n\x15SET_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10SET_STATE_STAGED\x10\x01\x12\x16\n\x12SET_STATE_ATTACHED\x10\x02\x12\x16\n\x12SET_STATE_RELEASED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/attachment_blob/v1/attachment.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x01\n\x10InlineAttachment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x12\x0e\n\x04\x64\x61ta\x18\x05 \x01(\x0cH\x00\x12\x38\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.Encoding\x12\x11\n\tmime_type\x18\x04 \x01(\tB\x08\n\x06source\"U\n\x0e\x41ttachmentFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x11\n\tmime_type\x18\x04 \x01(\t\"\\\n\x0eReferencedFile\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\x12\x10\n\x08new_name\x18\x03 \x01(\t\"\xfd\x01\n\rAttachmentSet\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x35\n\x05state\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.SetState\x12;\n\x05\x66iles\x18\x04 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.AttachmentFile\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06run_id\x18\x07 \x01(\t*L\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x11\n\rENCODING_UTF8\x10\x01\x12\x13\n\x0f\x45NCODING_BASE64\x10\x02*k\n\x08SetState\x12\x19\n\x15SET_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10SET_STATE_STAGED\x10\x01\x12\x16\n\x12SET_STATE_ATTACHED\x10\x02\x12\x16\n\x12SET_STATE_RELEASED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.attachment_blob.v1.attachment_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENCODING']._serialized_start=596
-  _globals['_ENCODING']._serialized_end=672
-  _globals['_SETSTATE']._serialized_start=674
-  _globals['_SETSTATE']._serialized_end=781
-  _globals['_INLINEATTACHMENT']._serialized_start=113
-  _globals['_INLINEATTACHMENT']._serialized_end=267
-  _globals['_ATTACHMENTFILE']._serialized_start=269
-  _globals['_ATTACHMENTFILE']._serialized_end=354
-  _globals['_ATTACHMENTSET']._serialized_start=357
-  _globals['_ATTACHMENTSET']._serialized_end=594
+  _globals['_REFERENCEDFILE'].fields_by_name['set_id']._loaded_options = None
+  _globals['_REFERENCEDFILE'].fields_by_name['set_id']._serialized_options = b'\272H\013r\t:\004att_\230\001\036'
+  _globals['_REFERENCEDFILE'].fields_by_name['name']._loaded_options = None
+  _globals['_REFERENCEDFILE'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001(\377\001'
+  _globals['_ENCODING']._serialized_start=735
+  _globals['_ENCODING']._serialized_end=811
+  _globals['_SETSTATE']._serialized_start=813
+  _globals['_SETSTATE']._serialized_end=920
+  _globals['_INLINEATTACHMENT']._serialized_start=142
+  _globals['_INLINEATTACHMENT']._serialized_end=296
+  _globals['_ATTACHMENTFILE']._serialized_start=298
+  _globals['_ATTACHMENTFILE']._serialized_end=383
+  _globals['_REFERENCEDFILE']._serialized_start=385
+  _globals['_REFERENCEDFILE']._serialized_end=477
+  _globals['_ATTACHMENTSET']._serialized_start=480
+  _globals['_ATTACHMENTSET']._serialized_end=733
 # @@protoc_insertion_point(module_scope)

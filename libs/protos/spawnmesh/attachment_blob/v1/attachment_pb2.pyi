@@ -153,8 +153,38 @@ class AttachmentFile(_message.Message):
 Global___AttachmentFile: _TypeAlias = AttachmentFile  # noqa: Y015
 
 @_typing.final
+class ReferencedFile(_message.Message):
+    """A file of another set, which becomes a file of a new set: its bytes are not sent again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SET_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    NEW_NAME_FIELD_NUMBER: _builtins.int
+    set_id: _builtins.str
+    """The set of the file, `att_…`. It must not be released."""
+    name: _builtins.str
+    """The name of the file in that set."""
+    new_name: _builtins.str
+    """The name of the file in the new set. Empty means the same name."""
+    def __init__(
+        self,
+        *,
+        set_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        new_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "new_name", b"new_name", "set_id", b"set_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReferencedFile: _TypeAlias = ReferencedFile  # noqa: Y015
+
+@_typing.final
 class AttachmentSet(_message.Message):
-    """The files of one spawn."""
+    """The files of one spawn, or files that a run published."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -164,14 +194,17 @@ class AttachmentSet(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     set_id: _builtins.str
     """The id, `att_…`."""
     session_id: _builtins.str
-    """The session that may read the files."""
+    """The session whose runs may read the files. The runs of its ancestors may read an output set, too."""
     state: Global___SetState.ValueType
     """The state of the set."""
     total_bytes: _builtins.int
     """The sum of the files' sizes."""
+    run_id: _builtins.str
+    """For an output set: the run that published the files. Empty for the attachments of a spawn."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentFile]:
         """The files, in the order of the request."""
@@ -189,10 +222,11 @@ class AttachmentSet(_message.Message):
         files: _abc.Iterable[Global___AttachmentFile] | None = ...,
         total_bytes: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        run_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "files", b"files", "session_id", b"session_id", "set_id", b"set_id", "state", b"state", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "files", b"files", "run_id", b"run_id", "session_id", b"session_id", "set_id", b"set_id", "state", b"state", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from spawnmesh.session.v1 import approval_pb2 as spawnmesh_dot_session_dot_v1_dot_approval__pb2
+from spawnmesh.session.v1 import output_pb2 as spawnmesh_dot_session_dot_v1_dot_output__pb2
 from spawnmesh.session.v1 import run_service_pb2 as spawnmesh_dot_session_dot_v1_dot_run__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -84,6 +85,11 @@ class RunServiceStub:
                 '/spawnmesh.session.v1.RunService/RequestApproval',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalResponse.FromString,
+                _registered_method=True)
+        self.PublishFiles = channel.unary_unary(
+                '/spawnmesh.session.v1.RunService/PublishFiles',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.PublishFilesRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.PublishFilesResponse.FromString,
                 _registered_method=True)
         self.TakeDecision = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/TakeDecision',
@@ -245,6 +251,18 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PublishFiles(self, request, context):
+        """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
+        and they stay when the run fails. The parent reads their names with the result of the run.
+        - A repeat with the same request_id and the same files returns the same answer, also at another
+        epoch; with other files REQUEST_ID_REUSED. ATTACHMENT_SET_STATE if they were released since.
+        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+        - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TakeDecision(self, request, context):
         """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
         each call without a result before anything else is done with it, if the claim has an
@@ -317,6 +335,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.RequestApproval,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalResponse.SerializeToString,
+            ),
+            'PublishFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.PublishFiles,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.PublishFilesRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.PublishFilesResponse.SerializeToString,
             ),
             'TakeDecision': grpc.unary_unary_rpc_method_handler(
                     servicer.TakeDecision,
@@ -577,6 +600,33 @@ class RunService:
             '/spawnmesh.session.v1.RunService/RequestApproval',
             spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_approval__pb2.RequestApprovalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PublishFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.RunService/PublishFiles',
+            spawnmesh_dot_session_dot_v1_dot_output__pb2.PublishFilesRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_output__pb2.PublishFilesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from spawnmesh.session.v1 import approval_pb2 as _approval_pb2
+from spawnmesh.session.v1 import output_pb2 as _output_pb2
 from spawnmesh.session.v1 import run_service_pb2 as _run_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -142,6 +143,14 @@ class RunServiceStub:
       wait for runners. Nothing is done then, and the run is still held.
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
     """
+    PublishFiles: _grpc.UnaryUnaryMultiCallable[_output_pb2.PublishFilesRequest, _output_pb2.PublishFilesResponse]
+    """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
+    and they stay when the run fails. The parent reads their names with the result of the run.
+    - A repeat with the same request_id and the same files returns the same answer, also at another
+      epoch; with other files REQUEST_ID_REUSED. ATTACHMENT_SET_STATE if they were released since.
+    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+    - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
+    """
     TakeDecision: _grpc.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]
     """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
     each call without a result before anything else is done with it, if the claim has an
@@ -272,6 +281,14 @@ class RunServiceAsyncStub(RunServiceStub):
       1,000 approvals of a run. RUN_QUEUE_FULL if as many runs of the tenant wait for people as may
       wait for runners. Nothing is done then, and the run is still held.
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
+    """
+    PublishFiles: _aio.UnaryUnaryMultiCallable[_output_pb2.PublishFilesRequest, _output_pb2.PublishFilesResponse]  # type: ignore[assignment]
+    """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
+    and they stay when the run fails. The parent reads their names with the result of the run.
+    - A repeat with the same request_id and the same files returns the same answer, also at another
+      epoch; with other files REQUEST_ID_REUSED. ATTACHMENT_SET_STATE if they were released since.
+    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+    - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
     """
     TakeDecision: _aio.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]  # type: ignore[assignment]
     """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
@@ -454,6 +471,20 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
           1,000 approvals of a run. RUN_QUEUE_FULL if as many runs of the tenant wait for people as may
           wait for runners. Nothing is done then, and the run is still held.
         - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
+        """
+
+    @_abc_1.abstractmethod
+    def PublishFiles(
+        self,
+        request: _output_pb2.PublishFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_output_pb2.PublishFilesResponse, _abc.Awaitable[_output_pb2.PublishFilesResponse]]:
+        """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
+        and they stay when the run fails. The parent reads their names with the result of the run.
+        - A repeat with the same request_id and the same files returns the same answer, also at another
+          epoch; with other files REQUEST_ID_REUSED. ATTACHMENT_SET_STATE if they were released since.
+        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+        - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
         """
 
     @_abc_1.abstractmethod

@@ -287,6 +287,8 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     """The run ends with an answer for which plugins requested a revision that was not granted. It
     comes right before the end of the run, and `detail` names the plugins and the bounds.
     """
+    SESSION_EVENT_KIND_FILES_PUBLISHED: _SessionEventKind.ValueType  # 8
+    """The run published files. `set_id` names their set."""
 
 class SessionEventKind(_SessionEventKind, metaclass=_SessionEventKindEnumTypeWrapper):
     """The kinds of session events."""
@@ -309,6 +311,8 @@ SESSION_EVENT_KIND_REVISION_CAPPED: SessionEventKind.ValueType  # 7
 """The run ends with an answer for which plugins requested a revision that was not granted. It
 comes right before the end of the run, and `detail` names the plugins and the bounds.
 """
+SESSION_EVENT_KIND_FILES_PUBLISHED: SessionEventKind.ValueType  # 8
+"""The run published files. `set_id` names their set."""
 Global___SessionEventKind: _TypeAlias = SessionEventKind  # noqa: Y015
 
 @_typing.final
@@ -512,6 +516,8 @@ class Run(_message.Message):
     CAPPED_REVISIONS_FIELD_NUMBER: _builtins.int
     INTERRUPT_TIME_FIELD_NUMBER: _builtins.int
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    OUTPUT_FILE_COUNT_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -536,6 +542,10 @@ class Run(_message.Message):
     """The number of revisions that hooks requested."""
     approval_id: _builtins.str
     """For WAITING_APPROVAL: the approval for which the run waits. Otherwise empty."""
+    output_file_count: _builtins.int
+    """The number of files that the run has published. ListOutputSets returns them."""
+    output_total_bytes: _builtins.int
+    """The sum of their sizes in bytes."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
         """Tokens used by all model calls of the run and by the compactions that it started."""
@@ -588,10 +598,12 @@ class Run(_message.Message):
         capped_revisions: _abc.Iterable[_revision_pb2.CappedRevision] | None = ...,
         interrupt_time: _timestamp_pb2.Timestamp | None = ...,
         approval_id: _builtins.str = ...,
+        output_file_count: _builtins.int = ...,
+        output_total_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "output_file_count", b"output_file_count", "output_total_bytes", b"output_total_bytes", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -696,6 +708,7 @@ class SessionEvent(_message.Message):
     RUN_STATE_FIELD_NUMBER: _builtins.int
     CHILD_SESSION_ID_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    SET_ID_FIELD_NUMBER: _builtins.int
     cursor: _builtins.int
     """The position of the event, dense from 1 in the session. It is the resume cursor."""
     kind: Global___SessionEventKind.ValueType
@@ -708,6 +721,8 @@ class SessionEvent(_message.Message):
     """The child that the event is about, if any."""
     detail: _builtins.str
     """One line for people, without content."""
+    set_id: _builtins.str
+    """For FILES_PUBLISHED: the output set. Otherwise empty."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When the event happened."""
@@ -722,10 +737,11 @@ class SessionEvent(_message.Message):
         run_state: Global___RunState.ValueType = ...,
         child_session_id: _builtins.str = ...,
         detail: _builtins.str = ...,
+        set_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_time", b"event_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_session_id", b"child_session_id", "cursor", b"cursor", "detail", b"detail", "event_time", b"event_time", "kind", b"kind", "run_id", b"run_id", "run_state", b"run_state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_session_id", b"child_session_id", "cursor", b"cursor", "detail", b"detail", "event_time", b"event_time", "kind", b"kind", "run_id", b"run_id", "run_state", b"run_state", "set_id", b"set_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

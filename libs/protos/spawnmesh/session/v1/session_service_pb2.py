@@ -29,10 +29,11 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2 as spawnmesh_dot_attachm
 from spawnmesh.attachment_blob.v1 import upload_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_upload__pb2
 from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
+from spawnmesh.session.v1 import output_pb2 as spawnmesh_dot_session_dot_v1_dot_output__pb2
 from spawnmesh.session.v1 import session_pb2 as spawnmesh_dot_session_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/session/v1/session_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/policy/v1/policy.proto\x1a\"spawnmesh/session/v1/session.proto\"\xde\x07\n\x13SpawnSessionRequest\x12\x1e\n\nrequest_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04task\x18\x02 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\x12\x17\n\x05label\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x04mode\x18\x06 \x01(\x0e\x32!.spawnmesh.session.v1.SessionModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12<\n\x07\x63ontext\x18\x07 \x01(\x0e\x32!.spawnmesh.session.v1.ContextModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07\x63leanup\x18\x08 \x01(\x0e\x32\x1d.spawnmesh.session.v1.CleanupB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07runtime\x18\t \x01(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12>\n\x0brun_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\x12N\n\x0b\x61ttachments\x18\x0b \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachmentB\t\xbaH\x06\x92\x01\x03\x10\x90N\x12\x31\n\tattach_as\x18\x0c \x01(\x0b\x32\x1e.spawnmesh.session.v1.AttachAs\x12\"\n\x11parent_session_id\x18\r \x01(\tB\x07\xbaH\x04r\x02(@\x12L\n\x07uploads\x18\x0e \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachmentB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12?\n\x08thinking\x18\x0f \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12x\n\x08metadata\x18\x10 \x03(\x0b\x32\x37.spawnmesh.session.v1.SpawnSessionRequest.MetadataEntryB-\xbaH*\x9a\x01\'\x10\x10\"\x1cr\x1a\x32\x18^[a-z][a-z0-9_.-]{0,62}$*\x05r\x03(\x80\x02\x12-\n\x04\x66ork\x18\x11 \x01(\x0b\x32\x1f.spawnmesh.session.v1.ForkPoint\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"(\n\x08\x41ttachAs\x12\x1c\n\nmount_path\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"F\n\x14SpawnSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"7\n\x11GetSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"D\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"\xfa\x01\n\x13ListSessionsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12\x18\n\x06\x66ilter\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12\x19\n\x08order_by\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x39\n\x04view\x18\x05 \x01(\x0e\x32!.spawnmesh.session.v1.SessionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x18\n\x10include_archived\x18\x06 \x01(\x08\x12\x1c\n\nrequest_id\x18\x07 \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\"`\n\x14ListSessionsResponse\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x12WaitSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"S\n\x13WaitSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\"p\n\x13WatchSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x16\n\x0e\x65nds_at_newest\x18\x03 \x01(\x08\"I\n\x14WatchSessionResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.SessionEvent\"w\n\x12SendMessageRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1e\n\nrequest_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04text\x18\x03 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\"=\n\x13SendMessageResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"\x89\x01\n\x13InterruptRunRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x17\n\x06run_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x1c\n\nrequest_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\x12\x17\n\x04text\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\">\n\x14InterruptRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"8\n\x12KillSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"/\n\x13KillSessionResponse\x12\x18\n\x10killed_run_count\x18\x01 \x01(\x05\";\n\x15\x41rchiveSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"h\n\x16\x41rchiveSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x1e\n\x16\x61rchived_session_count\x18\x02 \x01(\x05\":\n\x14\x44\x65leteSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"P\n\x15\x44\x65leteSessionResponse\x12\x1d\n\x15\x64\x65leted_session_count\x18\x01 \x01(\x05\x12\x18\n\x10killed_run_count\x18\x02 \x01(\x05\x32\xbe\x0c\n\x0eSessionService\x12\x8f\x01\n\x0cSpawnSession\x12).spawnmesh.session.v1.SpawnSessionRequest\x1a*.spawnmesh.session.v1.SpawnSessionResponse\"(\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x82\xd3\xe4\x93\x02\x11\"\x0c/v1/sessions:\x01*\x12\x91\x01\n\nGetSession\x12\'.spawnmesh.session.v1.GetSessionRequest\x1a(.spawnmesh.session.v1.GetSessionResponse\"0\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/sessions/{session_id}\x12\x8a\x01\n\x0cListSessions\x12).spawnmesh.session.v1.ListSessionsRequest\x1a*.spawnmesh.session.v1.ListSessionsResponse\"#\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/sessions\x12\x99\x01\n\x0bWaitSession\x12(.spawnmesh.session.v1.WaitSessionRequest\x1a).spawnmesh.session.v1.WaitSessionResponse\"5\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x07\x82\xd3\xe4\x93\x02 \x12\x1e/v1/sessions/{session_id}:wait\x12\xa1\x01\n\x0cWatchSession\x12).spawnmesh.session.v1.WatchSessionRequest\x1a*.spawnmesh.session.v1.WatchSessionResponse\"8\x90\x02\x01\xb2\xe1\x18\n\n\x02\x01\x03\x18\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02!\x12\x1f/v1/sessions/{session_id}:watch0\x01\x12\xa5\x01\n\x0bSendMessage\x12(.spawnmesh.session.v1.SendMessageRequest\x1a).spawnmesh.session.v1.SendMessageResponse\"A\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x82\xd3\xe4\x93\x02*\"%/v1/sessions/{session_id}:sendMessage:\x01*\x12\xa9\x01\n\x0cInterruptRun\x12).spawnmesh.session.v1.InterruptRunRequest\x1a*.spawnmesh.session.v1.InterruptRunResponse\"B\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x02\x82\xd3\xe4\x93\x02+\"&/v1/sessions/{session_id}:interruptRun:\x01*\x12\x9e\x01\n\x0bKillSession\x12(.spawnmesh.session.v1.KillSessionRequest\x1a).spawnmesh.session.v1.KillSessionResponse\":\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x03(\x01\x38\x02\x82\xd3\xe4\x93\x02#\"\x1e/v1/sessions/{session_id}:kill:\x01*\x12\xa7\x01\n\x0e\x41rchiveSession\x12+.spawnmesh.session.v1.ArchiveSessionRequest\x1a,.spawnmesh.session.v1.ArchiveSessionResponse\":\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02&\"!/v1/sessions/{session_id}:archive:\x01*\x12\x99\x01\n\rDeleteSession\x12*.spawnmesh.session.v1.DeleteSessionRequest\x1a+.spawnmesh.session.v1.DeleteSessionResponse\"/\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02\x1b*\x19/v1/sessions/{session_id}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/session/v1/session_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/output.proto\x1a\"spawnmesh/session/v1/session.proto\"\xab\x08\n\x13SpawnSessionRequest\x12\x1e\n\nrequest_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04task\x18\x02 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\x12\x17\n\x05label\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x04mode\x18\x06 \x01(\x0e\x32!.spawnmesh.session.v1.SessionModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12<\n\x07\x63ontext\x18\x07 \x01(\x0e\x32!.spawnmesh.session.v1.ContextModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07\x63leanup\x18\x08 \x01(\x0e\x32\x1d.spawnmesh.session.v1.CleanupB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07runtime\x18\t \x01(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12>\n\x0brun_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\x12N\n\x0b\x61ttachments\x18\x0b \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachmentB\t\xbaH\x06\x92\x01\x03\x10\x90N\x12\x31\n\tattach_as\x18\x0c \x01(\x0b\x32\x1e.spawnmesh.session.v1.AttachAs\x12\"\n\x11parent_session_id\x18\r \x01(\tB\x07\xbaH\x04r\x02(@\x12L\n\x07uploads\x18\x0e \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachmentB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12?\n\x08thinking\x18\x0f \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12x\n\x08metadata\x18\x10 \x03(\x0b\x32\x37.spawnmesh.session.v1.SpawnSessionRequest.MetadataEntryB-\xbaH*\x9a\x01\'\x10\x10\"\x1cr\x1a\x32\x18^[a-z][a-z0-9_.-]{0,62}$*\x05r\x03(\x80\x02\x12-\n\x04\x66ork\x18\x11 \x01(\x0b\x32\x1f.spawnmesh.session.v1.ForkPoint\x12K\n\nreferences\x18\x12 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.ReferencedFileB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"(\n\x08\x41ttachAs\x12\x1c\n\nmount_path\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"F\n\x14SpawnSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"7\n\x11GetSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"D\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"\xfa\x01\n\x13ListSessionsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12\x18\n\x06\x66ilter\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12\x19\n\x08order_by\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x39\n\x04view\x18\x05 \x01(\x0e\x32!.spawnmesh.session.v1.SessionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x18\n\x10include_archived\x18\x06 \x01(\x08\x12\x1c\n\nrequest_id\x18\x07 \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\"`\n\x14ListSessionsResponse\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x12WaitSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"S\n\x13WaitSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\"p\n\x13WatchSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x16\n\x0e\x65nds_at_newest\x18\x03 \x01(\x08\"I\n\x14WatchSessionResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.SessionEvent\"w\n\x12SendMessageRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1e\n\nrequest_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04text\x18\x03 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\"=\n\x13SendMessageResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"\x89\x01\n\x13InterruptRunRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x17\n\x06run_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x1c\n\nrequest_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\x12\x17\n\x04text\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\">\n\x14InterruptRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"8\n\x12KillSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"/\n\x13KillSessionResponse\x12\x18\n\x10killed_run_count\x18\x01 \x01(\x05\";\n\x15\x41rchiveSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"h\n\x16\x41rchiveSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x1e\n\x16\x61rchived_session_count\x18\x02 \x01(\x05\":\n\x14\x44\x65leteSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"P\n\x15\x44\x65leteSessionResponse\x12\x1d\n\x15\x64\x65leted_session_count\x18\x01 \x01(\x05\x12\x18\n\x10killed_run_count\x18\x02 \x01(\x05\x32\xe9\r\n\x0eSessionService\x12\x8f\x01\n\x0cSpawnSession\x12).spawnmesh.session.v1.SpawnSessionRequest\x1a*.spawnmesh.session.v1.SpawnSessionResponse\"(\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x82\xd3\xe4\x93\x02\x11\"\x0c/v1/sessions:\x01*\x12\x91\x01\n\nGetSession\x12\'.spawnmesh.session.v1.GetSessionRequest\x1a(.spawnmesh.session.v1.GetSessionResponse\"0\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/sessions/{session_id}\x12\x8a\x01\n\x0cListSessions\x12).spawnmesh.session.v1.ListSessionsRequest\x1a*.spawnmesh.session.v1.ListSessionsResponse\"#\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/sessions\x12\xa8\x01\n\x0eListOutputSets\x12+.spawnmesh.session.v1.ListOutputSetsRequest\x1a,.spawnmesh.session.v1.ListOutputSetsResponse\";\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02&\x12$/v1/sessions/{session_id}/outputSets\x12\x99\x01\n\x0bWaitSession\x12(.spawnmesh.session.v1.WaitSessionRequest\x1a).spawnmesh.session.v1.WaitSessionResponse\"5\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x07\x82\xd3\xe4\x93\x02 \x12\x1e/v1/sessions/{session_id}:wait\x12\xa1\x01\n\x0cWatchSession\x12).spawnmesh.session.v1.WatchSessionRequest\x1a*.spawnmesh.session.v1.WatchSessionResponse\"8\x90\x02\x01\xb2\xe1\x18\n\n\x02\x01\x03\x18\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02!\x12\x1f/v1/sessions/{session_id}:watch0\x01\x12\xa5\x01\n\x0bSendMessage\x12(.spawnmesh.session.v1.SendMessageRequest\x1a).spawnmesh.session.v1.SendMessageResponse\"A\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x82\xd3\xe4\x93\x02*\"%/v1/sessions/{session_id}:sendMessage:\x01*\x12\xa9\x01\n\x0cInterruptRun\x12).spawnmesh.session.v1.InterruptRunRequest\x1a*.spawnmesh.session.v1.InterruptRunResponse\"B\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x02\x82\xd3\xe4\x93\x02+\"&/v1/sessions/{session_id}:interruptRun:\x01*\x12\x9e\x01\n\x0bKillSession\x12(.spawnmesh.session.v1.KillSessionRequest\x1a).spawnmesh.session.v1.KillSessionResponse\":\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x03(\x01\x38\x02\x82\xd3\xe4\x93\x02#\"\x1e/v1/sessions/{session_id}:kill:\x01*\x12\xa7\x01\n\x0e\x41rchiveSession\x12+.spawnmesh.session.v1.ArchiveSessionRequest\x1a,.spawnmesh.session.v1.ArchiveSessionResponse\":\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02&\"!/v1/sessions/{session_id}:archive:\x01*\x12\x99\x01\n\rDeleteSession\x12*.spawnmesh.session.v1.DeleteSessionRequest\x1a+.spawnmesh.session.v1.DeleteSessionResponse\"/\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02\x1b*\x19/v1/sessions/{session_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -71,6 +72,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPAWNSESSIONREQUEST'].fields_by_name['thinking']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_SPAWNSESSIONREQUEST'].fields_by_name['metadata']._loaded_options = None
   _globals['_SPAWNSESSIONREQUEST'].fields_by_name['metadata']._serialized_options = b'\272H*\232\001\'\020\020\"\034r\0322\030^[a-z][a-z0-9_.-]{0,62}$*\005r\003(\200\002'
+  _globals['_SPAWNSESSIONREQUEST'].fields_by_name['references']._loaded_options = None
+  _globals['_SPAWNSESSIONREQUEST'].fields_by_name['references']._serialized_options = b'\272H\006\222\001\003\020\350\007'
   _globals['_ATTACHAS'].fields_by_name['mount_path']._loaded_options = None
   _globals['_ATTACHAS'].fields_by_name['mount_path']._serialized_options = b'\272H\005r\003(\200\010'
   _globals['_GETSESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
@@ -121,6 +124,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\033\022\031/v1/sessions/{session_id}'
   _globals['_SESSIONSERVICE'].methods_by_name['ListSessions']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['ListSessions']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\016\022\014/v1/sessions'
+  _globals['_SESSIONSERVICE'].methods_by_name['ListOutputSets']._loaded_options = None
+  _globals['_SESSIONSERVICE'].methods_by_name['ListOutputSets']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002&\022$/v1/sessions/{session_id}/outputSets'
   _globals['_SESSIONSERVICE'].methods_by_name['WaitSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['WaitSession']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\007\202\323\344\223\002 \022\036/v1/sessions/{session_id}:wait'
   _globals['_SESSIONSERVICE'].methods_by_name['WatchSession']._loaded_options = None
@@ -135,50 +140,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['ArchiveSession']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002&\"!/v1/sessions/{session_id}:archive:\001*'
   _globals['_SESSIONSERVICE'].methods_by_name['DeleteSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['DeleteSession']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002\033*\031/v1/sessions/{session_id}'
-  _globals['_SPAWNSESSIONREQUEST']._serialized_start=357
-  _globals['_SPAWNSESSIONREQUEST']._serialized_end=1347
-  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_start=1300
-  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_end=1347
-  _globals['_ATTACHAS']._serialized_start=1349
-  _globals['_ATTACHAS']._serialized_end=1389
-  _globals['_SPAWNSESSIONRESPONSE']._serialized_start=1391
-  _globals['_SPAWNSESSIONRESPONSE']._serialized_end=1461
-  _globals['_GETSESSIONREQUEST']._serialized_start=1463
-  _globals['_GETSESSIONREQUEST']._serialized_end=1518
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1520
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1588
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1591
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1841
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1843
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1939
-  _globals['_WAITSESSIONREQUEST']._serialized_start=1941
-  _globals['_WAITSESSIONREQUEST']._serialized_end=2056
-  _globals['_WAITSESSIONRESPONSE']._serialized_start=2058
-  _globals['_WAITSESSIONRESPONSE']._serialized_end=2141
-  _globals['_WATCHSESSIONREQUEST']._serialized_start=2143
-  _globals['_WATCHSESSIONREQUEST']._serialized_end=2255
-  _globals['_WATCHSESSIONRESPONSE']._serialized_start=2257
-  _globals['_WATCHSESSIONRESPONSE']._serialized_end=2330
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=2332
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=2451
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=2453
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=2514
-  _globals['_INTERRUPTRUNREQUEST']._serialized_start=2517
-  _globals['_INTERRUPTRUNREQUEST']._serialized_end=2654
-  _globals['_INTERRUPTRUNRESPONSE']._serialized_start=2656
-  _globals['_INTERRUPTRUNRESPONSE']._serialized_end=2718
-  _globals['_KILLSESSIONREQUEST']._serialized_start=2720
-  _globals['_KILLSESSIONREQUEST']._serialized_end=2776
-  _globals['_KILLSESSIONRESPONSE']._serialized_start=2778
-  _globals['_KILLSESSIONRESPONSE']._serialized_end=2825
-  _globals['_ARCHIVESESSIONREQUEST']._serialized_start=2827
-  _globals['_ARCHIVESESSIONREQUEST']._serialized_end=2886
-  _globals['_ARCHIVESESSIONRESPONSE']._serialized_start=2888
-  _globals['_ARCHIVESESSIONRESPONSE']._serialized_end=2992
-  _globals['_DELETESESSIONREQUEST']._serialized_start=2994
-  _globals['_DELETESESSIONREQUEST']._serialized_end=3052
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=3054
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=3134
-  _globals['_SESSIONSERVICE']._serialized_start=3137
-  _globals['_SESSIONSERVICE']._serialized_end=4735
+  _globals['_SPAWNSESSIONREQUEST']._serialized_start=392
+  _globals['_SPAWNSESSIONREQUEST']._serialized_end=1459
+  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_start=1412
+  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_end=1459
+  _globals['_ATTACHAS']._serialized_start=1461
+  _globals['_ATTACHAS']._serialized_end=1501
+  _globals['_SPAWNSESSIONRESPONSE']._serialized_start=1503
+  _globals['_SPAWNSESSIONRESPONSE']._serialized_end=1573
+  _globals['_GETSESSIONREQUEST']._serialized_start=1575
+  _globals['_GETSESSIONREQUEST']._serialized_end=1630
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1632
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1700
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1703
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1953
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1955
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=2051
+  _globals['_WAITSESSIONREQUEST']._serialized_start=2053
+  _globals['_WAITSESSIONREQUEST']._serialized_end=2168
+  _globals['_WAITSESSIONRESPONSE']._serialized_start=2170
+  _globals['_WAITSESSIONRESPONSE']._serialized_end=2253
+  _globals['_WATCHSESSIONREQUEST']._serialized_start=2255
+  _globals['_WATCHSESSIONREQUEST']._serialized_end=2367
+  _globals['_WATCHSESSIONRESPONSE']._serialized_start=2369
+  _globals['_WATCHSESSIONRESPONSE']._serialized_end=2442
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=2444
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=2563
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=2565
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=2626
+  _globals['_INTERRUPTRUNREQUEST']._serialized_start=2629
+  _globals['_INTERRUPTRUNREQUEST']._serialized_end=2766
+  _globals['_INTERRUPTRUNRESPONSE']._serialized_start=2768
+  _globals['_INTERRUPTRUNRESPONSE']._serialized_end=2830
+  _globals['_KILLSESSIONREQUEST']._serialized_start=2832
+  _globals['_KILLSESSIONREQUEST']._serialized_end=2888
+  _globals['_KILLSESSIONRESPONSE']._serialized_start=2890
+  _globals['_KILLSESSIONRESPONSE']._serialized_end=2937
+  _globals['_ARCHIVESESSIONREQUEST']._serialized_start=2939
+  _globals['_ARCHIVESESSIONREQUEST']._serialized_end=2998
+  _globals['_ARCHIVESESSIONRESPONSE']._serialized_start=3000
+  _globals['_ARCHIVESESSIONRESPONSE']._serialized_end=3104
+  _globals['_DELETESESSIONREQUEST']._serialized_start=3106
+  _globals['_DELETESESSIONREQUEST']._serialized_end=3164
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=3166
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=3246
+  _globals['_SESSIONSERVICE']._serialized_start=3249
+  _globals['_SESSIONSERVICE']._serialized_end=5018
 # @@protoc_insertion_point(module_scope)

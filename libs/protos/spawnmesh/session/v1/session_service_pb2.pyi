@@ -66,6 +66,7 @@ class SpawnSessionRequest(_message.Message):
     THINKING_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     FORK_FIELD_NUMBER: _builtins.int
+    REFERENCES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Identifies this spawn for repeats. Unique among the spawns of the tenant's clients, or among
     those of the runs of one session.
@@ -96,9 +97,7 @@ class SpawnSessionRequest(_message.Message):
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
-        """Files to attach. With runtime EXTERNAL neither these nor uploads are allowed:
-        ATTACHMENTS_UNSUPPORTED_RUNTIME. The limit of a tenant is lower, and has a reason of its own.
-        """
+        """Files to attach. With runtime EXTERNAL no files are allowed: ATTACHMENTS_UNSUPPORTED_RUNTIME. The limit of a tenant is lower, and has a reason of its own."""
 
     @_builtins.property
     def attach_as(self) -> Global___AttachAs:
@@ -133,6 +132,16 @@ class SpawnSessionRequest(_message.Message):
           copies the same. Only a redaction in between shows.
         """
 
+    @_builtins.property
+    def references(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.ReferencedFile]:
+        """Files of other sessions to attach, after the inline files and the uploads, such as files that a
+        child has published. The tenant's limits hold for all files together.
+        - A client names any attachment set of the tenant. A run names sets of its own session and output
+          sets of its descendants. NOT_FOUND, as the cause of SPAWN_FAILED, for any other set, and for a
+          name that is not in the set. ATTACHMENT_SET_STATE for a set that was released.
+        - The session has files of its own from then on: they stay when the other set is released.
+        """
+
     def __init__(
         self,
         *,
@@ -153,10 +162,11 @@ class SpawnSessionRequest(_message.Message):
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         fork: _session_pb2.ForkPoint | None = ...,
+        references: _abc.Iterable[_attachment_pb2.ReferencedFile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "fork", b"fork", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "fork", b"fork", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "fork", b"fork", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "references", b"references", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

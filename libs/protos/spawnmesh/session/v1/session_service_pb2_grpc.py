@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from spawnmesh.session.v1 import output_pb2 as spawnmesh_dot_session_dot_v1_dot_output__pb2
 from spawnmesh.session.v1 import session_service_pb2 as spawnmesh_dot_session_dot_v1_dot_session__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -50,6 +51,11 @@ class SessionServiceStub:
                 '/spawnmesh.session.v1.SessionService/ListSessions',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
+                _registered_method=True)
+        self.ListOutputSets = channel.unary_unary(
+                '/spawnmesh.session.v1.SessionService/ListOutputSets',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.ListOutputSetsRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.ListOutputSetsResponse.FromString,
                 _registered_method=True)
         self.WaitSession = channel.unary_unary(
                 '/spawnmesh.session.v1.SessionService/WaitSession',
@@ -133,6 +139,14 @@ class SessionServiceServicer:
         call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
         it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
         last page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListOutputSets(self, request, context):
+        """Returns the files that runs of the session have published, in the order in which they were
+        published.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,6 +261,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListSessions,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ListSessionsRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'ListOutputSets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListOutputSets,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.ListOutputSetsRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_output__pb2.ListOutputSetsResponse.SerializeToString,
             ),
             'WaitSession': grpc.unary_unary_rpc_method_handler(
                     servicer.WaitSession,
@@ -367,6 +386,33 @@ class SessionService:
             '/spawnmesh.session.v1.SessionService/ListSessions',
             spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListOutputSets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.SessionService/ListOutputSets',
+            spawnmesh_dot_session_dot_v1_dot_output__pb2.ListOutputSetsRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_output__pb2.ListOutputSetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ Sessions and their life."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from spawnmesh.session.v1 import output_pb2 as _output_pb2
 from spawnmesh.session.v1 import session_service_pb2 as _session_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -66,6 +67,10 @@ class SessionServiceStub:
     call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
     it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
     last page.
+    """
+    ListOutputSets: _grpc.UnaryUnaryMultiCallable[_output_pb2.ListOutputSetsRequest, _output_pb2.ListOutputSetsResponse]
+    """Returns the files that runs of the session have published, in the order in which they were
+    published.
     """
     WaitSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.WaitSessionRequest, _session_service_pb2.WaitSessionResponse]
     """Returns when the session's newest run has ended, when the session is terminal, or when
@@ -170,6 +175,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
     it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
     last page.
+    """
+    ListOutputSets: _aio.UnaryUnaryMultiCallable[_output_pb2.ListOutputSetsRequest, _output_pb2.ListOutputSetsResponse]  # type: ignore[assignment]
+    """Returns the files that runs of the session have published, in the order in which they were
+    published.
     """
     WaitSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.WaitSessionRequest, _session_service_pb2.WaitSessionResponse]  # type: ignore[assignment]
     """Returns when the session's newest run has ended, when the session is terminal, or when
@@ -289,6 +298,16 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
         it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
         last page.
+        """
+
+    @_abc_1.abstractmethod
+    def ListOutputSets(
+        self,
+        request: _output_pb2.ListOutputSetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_output_pb2.ListOutputSetsResponse, _abc.Awaitable[_output_pb2.ListOutputSetsResponse]]:
+        """Returns the files that runs of the session have published, in the order in which they were
+        published.
         """
 
     @_abc_1.abstractmethod
