@@ -45,8 +45,8 @@ class AttachmentBlobServiceStub:
     - An upload and its id belong to its owner: the session whose run started it, or the clients of
       the tenant together. Another owner can use the same id for another upload.
     - If the tenant already has the bytes, a client need not send them: the spec returns COMPLETE
-      at once. Send the spec alone to find out. For a run this holds only for bytes in sets that it
-      can read and in finished uploads of its session. Other bytes are treated as unknown until the
+      at once. Send the spec alone to find out. For a run this holds only for bytes in sets of its
+      session and in finished uploads of its session. Other bytes are treated as unknown until the
       run has sent them; they are still stored once.
     - A COMPLETE upload that is announced again is returned as it is and has at least half of its
       lifetime left, so that a repeated spawn can name it.
@@ -139,8 +139,8 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     - An upload and its id belong to its owner: the session whose run started it, or the clients of
       the tenant together. Another owner can use the same id for another upload.
     - If the tenant already has the bytes, a client need not send them: the spec returns COMPLETE
-      at once. Send the spec alone to find out. For a run this holds only for bytes in sets that it
-      can read and in finished uploads of its session. Other bytes are treated as unknown until the
+      at once. Send the spec alone to find out. For a run this holds only for bytes in sets of its
+      session and in finished uploads of its session. Other bytes are treated as unknown until the
       run has sent them; they are still stored once.
     - A COMPLETE upload that is announced again is returned as it is and has at least half of its
       lifetime left, so that a repeated spawn can name it.
@@ -236,8 +236,8 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         - An upload and its id belong to its owner: the session whose run started it, or the clients of
           the tenant together. Another owner can use the same id for another upload.
         - If the tenant already has the bytes, a client need not send them: the spec returns COMPLETE
-          at once. Send the spec alone to find out. For a run this holds only for bytes in sets that it
-          can read and in finished uploads of its session. Other bytes are treated as unknown until the
+          at once. Send the spec alone to find out. For a run this holds only for bytes in sets of its
+          session and in finished uploads of its session. Other bytes are treated as unknown until the
           run has sent them; they are still stored once.
         - A COMPLETE upload that is announced again is returned as it is and has at least half of its
           lifetime left, so that a repeated spawn can name it.

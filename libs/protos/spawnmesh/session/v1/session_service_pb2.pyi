@@ -97,7 +97,9 @@ class SpawnSessionRequest(_message.Message):
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
-        """Files to attach. With runtime EXTERNAL no files are allowed: ATTACHMENTS_UNSUPPORTED_RUNTIME. The limit of a tenant is lower, and has a reason of its own."""
+        """Files to attach. With runtime EXTERNAL no files are allowed: ATTACHMENTS_UNSUPPORTED_RUNTIME. The
+        limit of a tenant is lower, and has a reason of its own.
+        """
 
     @_builtins.property
     def attach_as(self) -> Global___AttachAs:
