@@ -48,6 +48,7 @@ from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed, open_c
 from spawnmesh_session.operations.claim_limits import ClaimLimits
 from spawnmesh_session.operations.claim_lines import ClaimLines
 from spawnmesh_session.operations.family_kill import FamilyKiller
+from spawnmesh_session.operations.file_publishing import FilePublisher
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
@@ -281,6 +282,7 @@ def make_dependencies(
         terminator=terminator,
         killer=components.killer,
         interrupter=RunInterrupter(database, terminator),
+        publisher=FilePublisher(database, components.sets),
         requester=ApprovalRequester(database),
         decider=ApprovalDecider(database, components.workers),
         sender=MessageSender(database, components.queuer),

@@ -120,6 +120,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         terminator=components.terminator,
         killer=killer,
         interrupter=unused,
+        publisher=unused,
         requester=unused,
         decider=unused,
         sender=unused,

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
-from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
-from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet
 from spawnmesh_runtime.peers import Peer
 
 if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
@@ -24,26 +23,8 @@ class AttachmentSets:
     def _stub(self) -> "AttachmentBlobServiceAsyncStub":
         return AttachmentBlobServiceStub(self.peer.channel)
 
-    async def stage(
-        self,
-        set_id: str,
-        session_id: str,
-        items: list[InlineAttachment],
-        uploads: list[UploadedAttachment],
-        uploader_session_id: str,
-    ) -> AttachmentSet:
-        """Store all files, or none.
-
-        The uploads belong to the session whose run spawns, or to clients if `uploader_session_id`
-        is empty.
-        """
-        request = pb.StageSetRequest(
-            set_id=set_id,
-            session_id=session_id,
-            items=items,
-            uploads=uploads,
-            uploader_session_id=uploader_session_id,
-        )
+    async def stage(self, request: pb.StageSetRequest) -> AttachmentSet:
+        """Store all files, or none."""
         return (await self.peer.unary(self._stub.StageSet, request, timeout_seconds=self.timeout_seconds)).set
 
     async def attach(self, set_id: str) -> None:

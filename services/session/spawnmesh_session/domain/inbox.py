@@ -58,13 +58,18 @@ def check_inbox(unread_count: int, unread_bytes: int, text: str) -> None:
     )
 
 
-def announcement(session_id: str, label: str, outcome: RunOutcome) -> str:
-    """Return the text about a child's end that the parent's model reads."""
+def announcement(session_id: str, label: str, outcome: RunOutcome, published: str = "") -> str:
+    """Return the text about a child's end that the parent's model reads.
+
+    `published` is the note about the files that it published, before its words.
+    """
     name = f"{session_id} ({label})" if label else session_id
+    files = f" {published}\n\n" if published else " "
     if outcome.state is RunState.SUCCEEDED:
-        return f"Session {name} has finished. Its result:\n\n{outcome.result_text}"
+        return f"Session {name} has finished.{files}Its result:\n\n{outcome.result_text}"
     text = f"Session {name} has ended without a result: {outcome.state}, {outcome.error_reason}."
-    return f"{text} {outcome.error_message}".rstrip()
+    text = f"{text} {outcome.error_message}".rstrip()
+    return f"{text}\n{published}" if published else text
 
 
 def announcement_key(session_id: str, run_id: str) -> str:

@@ -90,6 +90,15 @@ NO_DELAY = NewDelay("", "", timedelta())
 
 
 @dataclass(frozen=True, slots=True)
+class RunOutputs:
+    """The number of sets that a run has published, of their files, and of the files' bytes."""
+
+    set_count: int = 0
+    file_count: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run. `decided_entry_id` is the draft that was decided to be the answer, else empty.
 
@@ -126,6 +135,7 @@ class Run:
     approval_count: int = 0
     approval_id: str = ""
     wait_time: datetime | None = None
+    outputs: RunOutputs = RunOutputs()
 
 
 @dataclass(frozen=True, slots=True)

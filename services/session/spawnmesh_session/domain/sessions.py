@@ -41,6 +41,7 @@ class EventKind(StrEnum):
     SPAWN_FAILED = "SPAWN_FAILED"
     CLOSED = "CLOSED"
     REVISION_CAPPED = "REVISION_CAPPED"
+    FILES_PUBLISHED = "FILES_PUBLISHED"
 
 
 class SessionOrder(StrEnum):
@@ -114,6 +115,7 @@ class SessionEvent:
     run_state: str
     child_session_id: str
     detail: str
+    set_id: str
 
 
 def require_access(session: Session | None, session_id: str, family_root: str = "") -> Session:

@@ -22,7 +22,7 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
---     session_events, approvals, tenant_deletions, revoked_tokens, service_uptime, shared_hooks,
+--     session_events, approvals, output_sets, tenant_deletions, revoked_tokens, service_uptime, shared_hooks,
 --     audit_chains, audit_events
 --   Row-level security
 --   Views
@@ -90,7 +90,8 @@ create domain approval_state as text check (value in (
 ));
 create domain expiry_policy as text check (value in ('DENY', 'FAIL'));
 create domain event_kind as text check (value in (
-    'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'SPAWN_FAILED', 'CLOSED'
+    'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'FILES_PUBLISHED',
+    'SPAWN_FAILED', 'CLOSED'
 ));
 
 -- PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED.
@@ -194,11 +195,15 @@ create table runs (
     approval_count       integer     not null default 0,    -- Approvals that it has requested.
     approval_id          text        not null default '',   -- Of the one for which it waits.
     wait_time            timestamptz,                       -- Since when it waits.
+    output_set_count     integer     not null default 0,    -- The sets of files that it has published,
+    output_file_count    bigint      not null default 0,    -- the files in them,
+    output_total_bytes   bigint      not null default 0,    -- and their bytes.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (first_epoch between 0 and epoch),
     check (lost_epoch between 0 and epoch),
-    check (least(position, attempt_count, revision_count, delay_count, approval_count) >= 0)
+    check (least(position, attempt_count, revision_count, delay_count, approval_count) >= 0),
+    check (least(output_set_count, output_file_count, output_total_bytes) >= 0)
 );
 alter table runs alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 -- The newest run of a session; delete_runs, list_killed_runs.
@@ -321,6 +326,7 @@ create table session_events (
     run_state        text        not null default '',
     child_session_id text        not null default '',
     detail           text        not null default '',
+    set_id           text        not null default '', -- The output set that the event is about.
     primary key (tenant_id, session_id, cursor),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );
@@ -365,6 +371,25 @@ alter table approvals
 create index approvals_pending_idx on approvals (tenant_id, approval_id) where state = 'PENDING';
 -- delete_approvals.
 create index approvals_session_idx on approvals (session_id, tenant_id, approval_id);
+
+-- Sets of files that runs have published. The files are in attachment-blob under the set's id,
+-- which is derived from the run and its request. A deleted session keeps its rows, without any text,
+-- until the sets are released.
+create table output_sets (
+    tenant_id    text        not null,
+    set_id       text        not null,
+    session_id   text        not null,
+    run_id       text        not null,
+    request_id   text        not null,
+    position     bigint      not null generated always as identity,
+    files        jsonb       not null,                      -- Name, size, hash and type of each.
+    publish_time timestamptz not null,
+    primary key (tenant_id, set_id),
+    foreign key (tenant_id, session_id) references sessions on delete cascade
+);
+alter table output_sets alter column tenant_id set statistics 0, alter column session_id set statistics 0;
+-- list_output_sets, list_published_names, list_output_set_ids, blank_output_sets.
+create index output_sets_session_idx on output_sets (session_id, tenant_id, position);
 
 -- KILL -> SETTLE -> ROWS -> PEERS -> DONE. While a row is not DONE, nothing begins in the tenant.
 -- The row remains after the tenant's own row: it is the report of the deletion.
@@ -528,6 +553,11 @@ create policy tenant on inbox_messages using (tenant_id = current_setting('spawn
 alter table approvals enable row level security;
 alter table approvals force row level security;
 create policy tenant on approvals using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table output_sets enable row level security;
+alter table output_sets force row level security;
+create policy tenant on output_sets using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table session_events enable row level security;

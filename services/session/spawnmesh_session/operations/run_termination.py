@@ -10,6 +10,7 @@ from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.domain.enabled_hooks import RUN_END_HOOKS
 from spawnmesh_session.domain.inbox import announcement, announcement_key
+from spawnmesh_session.domain.output_sets import published_note
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome
 from spawnmesh_session.domain.sessions import (
     EventKind,
@@ -25,9 +26,11 @@ from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_spans import RunSpan
 from spawnmesh_session.operations.session_closing import close_session
-from spawnmesh_session.store import events, inbox, runs, sessions, tenants
+from spawnmesh_session.store import events, inbox, output_sets, runs, sessions, tenants
 from spawnmesh_session.store.rows import PendingRow
 from spawnmesh_session.store.runs import LockedRun
+
+_NAMES_IN_NOTE = 50  # More do not fit into the note.
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class RunTerminator:
         if run.state in TERMINAL_RUN_STATES or epoch not in (None, run.epoch):
             return None
         session_id = session.session_id
-        outcome, text = await _mask(connection, tenant_id, session, outcome)
+        note = await _published_note(connection, tenant_id, locked)
+        outcome, text = await _mask(connection, tenant_id, session, outcome, note)
         ended = await runs.end_run(connection, tenant_id, run, outcome, token_ttl=self.token_ttl, epoch=epoch)
         if run.approval_id:
             await withdraw_approval(connection, tenant_id, run.approval_id)
@@ -166,11 +170,19 @@ async def _withdrawal(
     return follow_up_jobs.DraftWithdrawal(run.decided_entry_id, epoch)
 
 
+async def _published_note(connection: Connection, tenant_id: str, locked: LockedRun) -> str:
+    """Return the part of the announcement about published files; empty if there is none."""
+    if locked.parent is None or not locked.run.outputs.set_count:
+        return ""
+    names = await output_sets.list_published_names(connection, tenant_id, locked.run, _NAMES_IN_NOTE)
+    return published_note(locked.run, names)
+
+
 async def _mask(
-    connection: Connection, tenant_id: str, session: Session, outcome: RunOutcome
+    connection: Connection, tenant_id: str, session: Session, outcome: RunOutcome, note: str
 ) -> tuple[RunOutcome, str]:
     """Return the outcome and its announcement, both without secrets if the tenant masks them."""
-    texts = [session.label]
+    texts = [session.label, note]
     if not outcome.is_masked:
         texts += outcome.result_text, outcome.error_message
     masks = any(may_hold_secret(text) for text in texts) and (
@@ -184,5 +196,5 @@ async def _mask(
             error_message=await mask_secrets(outcome.error_message),
             is_masked=True,
         )
-    text = announcement(session.session_id, session.label, outcome)
+    text = announcement(session.session_id, session.label, outcome, note)
     return outcome, await mask_secrets(text) if masks else text

@@ -18,10 +18,11 @@ from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.job_kinds import CLEAN_UP_SPAWN, DELETE_SESSION
 from spawnmesh_session.operations.family_kill import EndedFamily, FamilyKiller
-from spawnmesh_session.store import sessions
+from spawnmesh_session.store import output_sets, sessions
 
 _PAGE = 500  # Sessions that one transaction deletes; a larger family takes several.
 _FINISH_PAGE = 64
+_OUTPUT_PAGE = 50  # Output sets of a session that are released before their rows are deleted.
 _AGAIN_IN = timedelta(seconds=5)  # Until then the call may finish the sessions itself.
 _CONCURRENT_SESSIONS = 8
 _FINISH_SECONDS = 30.0  # For a call without a deadline.
@@ -115,6 +116,7 @@ class SessionDeleter:
             async with limit:
                 if deleted[session_id]:
                     await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
+                await self._release_outputs(tenant_id, session_id)
                 await self.transcripts.delete(session_id)
 
         to_clear = [session_id for session_id in session_ids if session_id in deleted]
@@ -125,6 +127,20 @@ class SessionDeleter:
             await jobs.delete(connection, tenant_id, DELETE_SESSION, *done)
         for failure in failures.values():
             raise failure
+
+    async def _release_outputs(self, tenant_id: str, session_id: str) -> None:
+        """Release the files that the session has published, and forget their sets, page by page."""
+        while True:
+            async with self.database.transaction(tenant_id) as connection:
+                set_ids = await output_sets.list_output_set_ids(
+                    connection, tenant_id, session_id, _OUTPUT_PAGE
+                )
+            if not set_ids:
+                return
+            for set_id in set_ids:
+                await self.sets.release(set_id)
+            async with self.database.transaction(tenant_id) as connection:
+                await output_sets.delete_output_sets(connection, tenant_id, set_ids)
 
     async def _finish_before_deadline(self, tenant_id: str, session_ids: Sequence[str]) -> None:
         """Finish as many sessions as the caller's deadline allows.

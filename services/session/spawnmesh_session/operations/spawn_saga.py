@@ -9,18 +9,20 @@ steps.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import StageSetRequest
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment, ReferencedFile
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
 from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
 from spawnmesh.transcript.v1.fork_pb2 import Fork
-from spawnmesh_core.attachment_note import NotedFile, system_note
+from spawnmesh_core.attachment_note import system_note
 from spawnmesh_core.errors import HAS_ALLOW_FACT, MeshError, not_found, unavailable
+from spawnmesh_core.fenced_names import NotedFile
 from spawnmesh_core.ids import IdKind, derived_id, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
@@ -72,6 +74,7 @@ class SpawnCommand:
     task: str
     attachments: list[InlineAttachment]
     uploads: list[UploadedAttachment]
+    references: list[ReferencedFile] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +322,15 @@ class SpawnSaga:
         spec = command.spec
         if not spec.attachment_count:
             return None
-        set_id = derived_id(IdKind.ATTACHMENT_SET, spec.session_id)
         return await self.sets.stage(
-            set_id, spec.session_id, command.attachments, command.uploads, spec.spawner
+            StageSetRequest(
+                set_id=derived_id(IdKind.ATTACHMENT_SET, spec.session_id),
+                session_id=spec.session_id,
+                items=command.attachments,
+                uploads=command.uploads,
+                references=command.references,
+                uploader_session_id=spec.spawner,
+            )
         )
 
     async def _activate(

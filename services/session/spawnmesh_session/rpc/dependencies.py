@@ -13,6 +13,7 @@ from spawnmesh_session.operations.approval_decisions import ApprovalDecider
 from spawnmesh_session.operations.approval_requests import ApprovalRequester
 from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed
 from spawnmesh_session.operations.family_kill import FamilyKiller
+from spawnmesh_session.operations.file_publishing import FilePublisher
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.revocation_feed import RevocationFeed
@@ -43,6 +44,7 @@ class Dependencies:
     terminator: RunTerminator
     killer: FamilyKiller
     interrupter: RunInterrupter
+    publisher: FilePublisher
     requester: ApprovalRequester
     decider: ApprovalDecider
     sender: MessageSender

@@ -138,6 +138,8 @@ def render_run(run: Run) -> pb.Run:
         capped_revisions=_render_capped(run) if run.state is RunState.SUCCEEDED else (),
         interrupt_time=render_time(run.interrupt_time),
         approval_id=run.approval_id,
+        output_file_count=run.outputs.file_count,
+        output_total_bytes=run.outputs.total_bytes,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import grpc
 from spawnmesh.session.v1 import approval_pb2 as approvals_pb
 from spawnmesh.session.v1 import approval_service_pb2 as approval_pb
+from spawnmesh.session.v1 import output_pb2 as output_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
@@ -43,8 +44,10 @@ from spawnmesh_session.rpc.kill_session import kill_session
 from spawnmesh_session.rpc.list_agents import list_agents
 from spawnmesh_session.rpc.list_approvals import list_approvals
 from spawnmesh_session.rpc.list_inbox import list_inbox
+from spawnmesh_session.rpc.list_output_sets import list_output_sets
 from spawnmesh_session.rpc.list_sessions import list_sessions
 from spawnmesh_session.rpc.list_tenants import list_tenants
+from spawnmesh_session.rpc.publish_files import publish_files
 from spawnmesh_session.rpc.release_run import release_run
 from spawnmesh_session.rpc.request_approval import request_approval
 from spawnmesh_session.rpc.revoke_token import revoke_token
@@ -82,6 +85,11 @@ class SessionServicer(SessionServiceServicer):
         self, request: session_pb.ListSessionsRequest, context: Context
     ) -> session_pb.ListSessionsResponse:
         return await list_sessions(request, current_caller(), self.deps)
+
+    async def ListOutputSets(
+        self, request: output_pb.ListOutputSetsRequest, context: Context
+    ) -> output_pb.ListOutputSetsResponse:
+        return await list_output_sets(request, current_caller(), self.deps)
 
     async def WaitSession(
         self, request: session_pb.WaitSessionRequest, context: Context
@@ -167,6 +175,11 @@ class RunServicer(RunServiceServicer):
         self, request: approvals_pb.RequestApprovalRequest, context: Context
     ) -> approvals_pb.RequestApprovalResponse:
         return await request_approval(request, current_caller(), self.deps)
+
+    async def PublishFiles(
+        self, request: output_pb.PublishFilesRequest, context: Context
+    ) -> output_pb.PublishFilesResponse:
+        return await publish_files(request, current_caller(), self.deps)
 
     async def TakeDecision(
         self, request: approvals_pb.TakeDecisionRequest, context: Context

@@ -70,7 +70,7 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         parent_run_id=parent_run_id,
         mount_path=mount_path_of(hint),
         mount_path_ignored=bool(hint) and not mount_path_of(hint),
-        attachment_count=len(request.attachments) + len(request.uploads),
+        attachment_count=len(request.attachments) + len(request.uploads) + len(request.references),
         traceparent=current_traceparent(),
         parent_epoch=parent_epoch,
         thinking=parse_thinking(request.thinking),
@@ -79,7 +79,9 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         fork_seq=request.fork.seq,
     )
     task = parse_text("task", request.task)
-    return SpawnCommand(spec, task, list(request.attachments), list(request.uploads))
+    return SpawnCommand(
+        spec, task, list(request.attachments), list(request.uploads), list(request.references)
+    )
 
 
 def _default_context(request: SpawnSessionRequest) -> "session_pb2.ContextMode.ValueType":

@@ -57,4 +57,5 @@ def _render_event(event: SessionEvent) -> pb.SessionEvent:
         run_state=render_run_state(event.run_state),
         child_session_id=event.child_session_id,
         detail=event.detail,
+        set_id=event.set_id,
     )

@@ -29,6 +29,7 @@ async def append_event(
     run_state: str = "",
     child_session_id: str = "",
     detail: str = "",
+    set_id: str = "",
 ) -> None:
     """Append an event at the session's next cursor.
 
@@ -42,6 +43,7 @@ async def append_event(
         "run_state": run_state,
         "child_session_id": child_session_id,
         "detail": detail,
+        "set_id": set_id,
     }
     await connection.execute(_SQL["append_event"], values)
     await notify_watchers(connection, tenant_id, session_id)

@@ -5,9 +5,10 @@ with next as (
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     returning last_cursor
 )
-insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, child_session_id, detail)
+insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, child_session_id, detail,
+                            set_id)
 select %(tenant_id)s, %(session_id)s, last_cursor, %(kind)s, %(run_id)s, %(run_state)s, %(child_session_id)s,
-       %(detail)s
+       %(detail)s, %(set_id)s
 from next
 returning cursor
 
@@ -18,7 +19,8 @@ from _spawnmesh_channels
 
 -- name: list_events
 -- Takes no lock. Index: session_events_pkey.
-select cursor, event_time, kind, run_id, run_state, child_session_id, detail from session_events
+select cursor, event_time, kind, run_id, run_state, child_session_id, detail, set_id
+from session_events
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and cursor > %(after_cursor)s
 order by cursor limit 500
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from psycopg import AsyncCursor
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import Run, RunDelay, RunState, UngrantedRevision
+from spawnmesh_session.domain.runs import Run, RunDelay, RunOutputs, RunState, UngrantedRevision
 from spawnmesh_session.domain.sessions import Session, SessionMode, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
 
@@ -74,6 +74,7 @@ def run_of(row: Row) -> Run:
         approval_count=row["approval_count"],
         approval_id=row["approval_id"],
         wait_time=time_of(row["wait_time"]),
+        outputs=RunOutputs(row["output_set_count"], row["output_file_count"], row["output_total_bytes"]),
         first_queue_time=_required(time_of(row["first_queue_time"])),
     )
 

@@ -9,7 +9,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.sessions import FamilyMember, Session, SessionState, require_access
-from spawnmesh_session.store import approvals, events, inbox, runs
+from spawnmesh_session.store import approvals, events, inbox, output_sets, runs
 from spawnmesh_session.store.rows import PendingRow, session_of
 
 _SQL = load_statements(__name__)
@@ -109,7 +109,8 @@ async def archive_sessions(connection: Connection, tenant_id: str, session_ids: 
 async def delete_sessions(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> list[str]:
     """Delete those sessions that have ended, with their runs, messages, events and approvals.
 
-    Only the rows that remember the request ids remain. Return the sessions that were deleted now.
+    Only the rows that remember the request ids remain, and the ids of their output sets. Return the
+    sessions that were deleted now.
     """
     values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
     rows = await (await connection.execute(_SQL["delete_sessions"], values)).fetchall()
@@ -118,6 +119,7 @@ async def delete_sessions(connection: Connection, tenant_id: str, session_ids: S
     await inbox.delete_messages(connection, tenant_id, deleted)
     await events.delete_events(connection, tenant_id, deleted)
     await approvals.delete_approvals(connection, tenant_id, deleted)
+    await output_sets.blank_output_sets(connection, tenant_id, deleted)
     return deleted
 
 

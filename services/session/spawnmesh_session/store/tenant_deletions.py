@@ -16,7 +16,17 @@ _SQL = load_statements(__name__)
 
 # Rows of sessions go before them. The tenant's own row goes last, and its deletion remains.
 TENANT_TABLES = TenantTables(
-    rows=("approvals", "inbox_messages", "session_events", "runs", "sessions", "agents", "run_queue", "jobs"),
+    rows=(
+        "output_sets",
+        "approvals",
+        "inbox_messages",
+        "session_events",
+        "runs",
+        "sessions",
+        "agents",
+        "run_queue",
+        "jobs",
+    ),
     settings="tenants",
 )
 # One of the jobs is that of the deletion itself. `purge_jobs` removes the others.

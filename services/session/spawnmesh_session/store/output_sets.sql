@@ -1,0 +1,66 @@
+-- name: find_output_set
+-- Takes no lock. Index: output_sets_pkey.
+select * from output_sets where tenant_id = %(tenant_id)s and set_id = %(set_id)s
+
+-- name: insert_output_set
+-- The transaction has locked the session and the run, and has read the time before. Returns no row
+-- if the set is published. Index: output_sets_pkey.
+insert into output_sets (tenant_id, set_id, session_id, run_id, request_id, files, publish_time)
+values (%(tenant_id)s, %(set_id)s, %(session_id)s, %(run_id)s, %(request_id)s, %(files)s, %(publish_time)s)
+on conflict (tenant_id, set_id) do nothing
+returning *
+
+-- name: count_outputs
+-- Locks the run, which the transaction has locked before. Index: runs_pkey.
+update runs set output_set_count = output_set_count + 1,
+                output_file_count = output_file_count + %(file_count)s,
+                output_total_bytes = output_total_bytes + %(total_bytes)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: list_output_sets
+-- Takes no lock. The sets of a session behind a position. An empty text does not filter. `bytes` is
+-- the sum of the sizes up to the row. A limit is a subquery, so that the planner expects to need a
+-- tenth of the rows. Index: output_sets_session_idx.
+select *, sum(512 + octet_length(files::text)) over (order by position) as bytes
+from (
+    select * from output_sets
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and position > %(after_position)s
+      and (%(run_id)s = '' or run_id = %(run_id)s) and (%(request_id)s = '' or request_id = %(request_id)s)
+    order by position
+    limit (select %(limit)s::bigint)
+) page
+order by position
+
+-- name: list_published_names
+-- Takes no lock. The first files that a run has published. Index: output_sets_session_idx.
+select o.set_id, f.file ->> 'name' as name, (f.file ->> 'size_bytes')::bigint as size_bytes
+from (
+    select set_id, position, files from output_sets
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and run_id = %(run_id)s
+    order by position
+    limit (select %(limit)s::bigint)
+) o
+cross join lateral jsonb_array_elements(o.files) with ordinality as f (file, number)
+order by o.position, f.number
+limit (select %(limit)s::bigint)
+
+-- name: blank_output_sets
+-- Locks the rows. Removes every text of a user. Index: output_sets_session_idx, output_sets_pkey.
+update output_sets set request_id = '', files = '[]'
+where tenant_id = %(tenant_id)s and set_id = any (array(
+    select o.set_id from unnest(%(session_ids)s::text[]) asked (session_id)
+    cross join lateral (
+        select set_id from output_sets
+        where tenant_id = %(tenant_id)s and session_id = asked.session_id
+        order by position
+    ) o))
+
+-- name: list_output_set_ids
+-- Takes no lock. Index: output_sets_session_idx.
+select set_id from output_sets
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+order by position limit (select %(limit)s::bigint)
+
+-- name: delete_output_sets
+-- Locks the rows. Index: output_sets_pkey.
+delete from output_sets where tenant_id = %(tenant_id)s and set_id = any (%(set_ids)s)
