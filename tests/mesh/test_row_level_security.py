@@ -48,6 +48,7 @@ WITH_CONTENT = {
     "session.agents",  # The prompt of an agent.
     "session.approvals",
     "session.inbox_messages",
+    "session.output_sets",
     "session.runs",  # The answer.
     "session.sessions",  # The label.
     "session.tenants",  # The display name.

@@ -34,6 +34,7 @@ HARMLESS = {
     "ListApprovals session": "a filter of its own rows",
     "ListDeliveries run": "a filter of its own rows",
     "ListDeliveries session": "a filter of its own rows",
+    "ListOutputSets run": "a filter of its own rows",
     "ListSets session": "a filter of its own rows",
     "RequestApproval entry": "a name of a call of its own run",
     "RevokeToken token_id": "it is revoked in its own tenant alone",

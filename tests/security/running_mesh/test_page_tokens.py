@@ -50,6 +50,7 @@ FILTERS_OF = {
     "spawnmesh.hook.v1.HookService.ListDeliveries": ("session_id", "run_id", "plugin"),
     "spawnmesh.attachment_blob.v1.AttachmentBlobService.ListSets": ("session_id",),
     "spawnmesh.session.v1.SessionService.ListSessions": ("request_id",),
+    "spawnmesh.session.v1.SessionService.ListOutputSets": ("run_id", "request_id"),
     "spawnmesh.jobs.v1.JobService.ListJobs": ("tenant_id", "kind"),
 }
 """Ids that the first page is not asked for, so that there is a second one."""

@@ -19,7 +19,7 @@ Ids = Mapping[str, str]
 """The ids of one tenant by kind."""
 
 _KINDS = (
-    (r"(.*_)?session_id", "session"),
+    (r"(.*_)?session_ids?", "session"),
     (r"(.*_)?run_id", "run"),
     (r"(.*_)?entry_id", "entry"),
     (r"(spawnable_agents|agent_id)", "agent"),
@@ -41,6 +41,7 @@ _IDS_OF_RPCS = {
     "spawnmesh.attachment_blob.v1.ReadFileRequest.name": "file_name",
     "spawnmesh.attachment_blob.v1.CreateDownloadUrlRequest.name": "file_name",
     "spawnmesh.attachment_blob.v1.UploadSpec.name": "file_name",
+    "spawnmesh.attachment_blob.v1.ReferencedFile.name": "file_name",
     "spawnmesh.jobs.v1.ListJobsRequest.kind": "job_kind",
     "spawnmesh.jobs.v1.RetryJobRequest.kind": "job_kind",
     "spawnmesh.jobs.v1.DiscardJobRequest.kind": "job_kind",
@@ -96,6 +97,7 @@ NOT_IDS = frozenset(
         "models",
         "mount_path",
         "name",
+        "new_name",
         "order_by",
         "outcome",
         "page_token",
@@ -154,6 +156,7 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
     "ModelRouterService.Generate": lambda ids: {"model": "scripted/agent", "messages": [_TEXT_MESSAGE]},
     "OperationService.ListOperations": lambda ids: {"name": "services/transcript", "filter": None},
     "OperationService.WaitOperation": lambda ids: {"timeout": "0s"},
+    "RunService.PublishFiles": lambda ids: {"files": [{"name": "a.txt", "data": "YQ=="}]},
     "RunService.RequestApproval": lambda ids: {"toolCall": {"argumentsJson": "{}"}},
     "SearchService.SearchEntries": lambda ids: {"withDescendants": True},
     "SessionService.ListSessions": lambda ids: {"requestId": None},

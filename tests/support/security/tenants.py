@@ -9,11 +9,13 @@ from uuid import uuid4
 import psycopg
 from google.protobuf.duration_pb2 import Duration
 from psycopg import sql
+from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as hooks
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import approval_pb2 as approvals
+from spawnmesh.session.v1 import output_pb2 as outputs
 from spawnmesh.session.v1 import run_service_pb2 as runs
 from spawnmesh.session.v1 import session_service_pb2 as sessions
 from spawnmesh.session.v1 import tenant_pb2
@@ -42,6 +44,7 @@ from tests.support.waiting import eventually
 _SECONDS = 3_600.0
 _DEAD_ENDPOINT = "grpc://127.0.0.1:1"
 _QUIET_READS = 20
+_WORK_TIMES = ["collect_time", "work_time", "next_retention_time"]
 
 
 @dataclass
@@ -148,7 +151,7 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
 
 
 async def _work_on_the_run(tenant: Filled) -> None:
-    """Claim the run, write a large result, spawn a child, and get a message."""
+    """Claim the run, write a large result, publish files, spawn a child, and get a message."""
     ids, marker = tenant.ids, tenant.marker
     claimed = await _claim(tenant)
     assert claimed.run.run_id == ids["run"]
@@ -197,6 +200,13 @@ async def _work_on_the_run(tenant: Filled) -> None:
             ids["cursor"] = (await anext(responses)).cursor
         ids |= {"incarnation": appended.head.incarnation, "chain_hash": appended.head.chain_hash}
         ids["line_chain"] = appended.head.chain_hash
+        for request_id in (ids["request"], f"{ids['request']}-2"):
+            published = outputs.PublishFilesRequest(
+                epoch=claimed.run.epoch,
+                request_id=request_id,
+                files=[InlineAttachment(name=f"{marker}.txt", data=f"{marker} made".encode())],
+            )
+            await session.unary(RunServiceStub(session.channel).PublishFiles, published, timeout_seconds=60)
         child = sessions.SpawnSessionRequest(
             request_id=f"{ids['request']}-child", task=f"{marker} child", agent_id=ids["agent"]
         )
@@ -265,7 +275,10 @@ async def _read_stored_ids(tenant: Filled) -> bool:
 
 
 async def stored_rows(tenant: Filled) -> dict[str, list[str]]:
-    """Return every row of the tenant in every service, by table."""
+    """Return every row of the tenant in every service, by table.
+
+    The times at which workers look at a tenant are left out: they come by themselves.
+    """
     stored: dict[str, list[str]] = {}
     async with await psycopg.AsyncConnection.connect(tenant.stack.superuser_dsn) as connection:
         tables = await (
@@ -278,10 +291,10 @@ async def stored_rows(tenant: Filled) -> dict[str, list[str]]:
             )
         ).fetchall()
         for schema, table in sorted(tables):
-            query = sql.SQL("select to_jsonb(t)::text from {} t where tenant_id = %s order by 1").format(
-                sql.Identifier(schema, table)
-            )
-            rows = await (await connection.execute(query, (tenant.tenant_id,))).fetchall()
+            query = sql.SQL(
+                "select (to_jsonb(t) - %s::text[])::text from {} t where tenant_id = %s order by 1"
+            ).format(sql.Identifier(schema, table))
+            rows = await (await connection.execute(query, (_WORK_TIMES, tenant.tenant_id))).fetchall()
             stored[f"{schema}.{table}"] = [str(row[0]) for row in rows]
     return stored
 

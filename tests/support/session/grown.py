@@ -26,6 +26,7 @@ TABLES = (
     "inbox_messages",
     "session_events",
     "approvals",
+    "output_sets",
     "agents",
 )
 
@@ -82,6 +83,12 @@ _FILL = (
         state, tool_name, arguments_json, on_expiry, create_time, expire_time)
     select tenant_id, 'apr' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 'default',
         ancestor_ids, 'DENIED', 'pay', '{}', 'DENY', end_time, end_time
+    from session.sessions where tenant_id = any (%(tenants)s)
+    """,
+    """
+    insert into session.output_sets (tenant_id, set_id, session_id, run_id, request_id, files, publish_time)
+    select tenant_id, 'att' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 'r',
+        '[{"name": "a", "size_bytes": 1, "sha256": "", "mime_type": ""}]', end_time
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """

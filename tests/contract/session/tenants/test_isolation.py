@@ -17,8 +17,9 @@ from spawnmesh_runtime.impersonation import use_token
 from tests.support.serving import client_tokens, runner_tokens
 from tests.support.session.approvals import ask, call_key
 from tests.support.session.harness import Mesh, attachment
+from tests.support.session.outputs import publish
 
-TENANT_TABLES = ("agents", "sessions", "runs", "inbox_messages", "session_events", "approvals")
+TENANT_TABLES = ("agents", "sessions", "runs", "inbox_messages", "session_events", "approvals", "output_sets")
 
 
 def requests_about(mesh: Mesh, session_id: str) -> list[tuple[Any, Any]]:
@@ -85,6 +86,7 @@ async def test_statement_without_where_sees_its_tenant_only(
     await mesh.client(
         mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="x")
     )
+    await publish(mesh, held)
     await ask(mesh, held, call_key())
     other = Mesh(mesh.peer, mesh.keys, mesh.settings)
     await other.create_tenant()
