@@ -86,8 +86,9 @@ _FILL = (
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """
-    insert into session.output_sets (tenant_id, set_id, session_id, run_id, request_id, files, publish_time)
-    select tenant_id, 'att' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 'r',
+    insert into session.output_sets (tenant_id, set_id, session_id, run_id, request_id, position, files,
+        publish_time)
+    select tenant_id, 'att' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 'r', 1,
         '[{"name": "a", "size_bytes": 1, "sha256": "", "mime_type": ""}]', end_time
     from session.sessions where tenant_id = any (%(tenants)s)
     """,

@@ -18,6 +18,8 @@ BUILT_IN_TOOLS = (
     "read_file",
     "search_files",
     "write_file",
+    "publish_files",
+    "fetch_files",
     "sessions_spawn",
     "sessions_wait",
     "transcript_search",

@@ -27,10 +27,17 @@ class OutputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class BegunOutputSet:
+    """A set that a call is about to store, or that a call which died may have stored."""
+
+    set_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutputSet:
     """Files that a run published with one request.
 
-    The sets of a session are in order by `position`.
+    `position` is the cursor of the event of the publication, which orders the sets of a session.
     """
 
     set_id: str

@@ -81,6 +81,7 @@ create domain context_mode as text check (value in ('ISOLATED', 'FORK'));
 create domain cleanup as text check (value in ('DELETE', 'KEEP'));
 create domain runtime as text check (value in ('SUBAGENT', 'EXTERNAL'));
 create domain attempts as integer check (value >= 0);
+create domain output_count as integer check (value >= 0);
 create domain run_state as text check (value in (
     'QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED',
     'INTERRUPTED'
@@ -195,15 +196,15 @@ create table runs (
     approval_count       integer     not null default 0,    -- Approvals that it has requested.
     approval_id          text        not null default '',   -- Of the one for which it waits.
     wait_time            timestamptz,                       -- Since when it waits.
-    output_set_count     integer     not null default 0,    -- The sets of files that it has published,
-    output_file_count    bigint      not null default 0,    -- the files in them,
+    output_set_count     output_count not null default 0,   -- Its output sets, published or begun.
+    output_file_count    bigint      not null default 0,    -- The files that it has published,
     output_total_bytes   bigint      not null default 0,    -- and their bytes.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (first_epoch between 0 and epoch),
     check (lost_epoch between 0 and epoch),
-    check (least(position, attempt_count, revision_count, delay_count, approval_count) >= 0),
-    check (least(output_set_count, output_file_count, output_total_bytes) >= 0)
+    check (least(position, attempt_count, revision_count, delay_count, approval_count, output_file_count,
+                 output_total_bytes) >= 0)
 );
 alter table runs alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 -- The newest run of a session; delete_runs, list_killed_runs.
@@ -372,20 +373,22 @@ create index approvals_pending_idx on approvals (tenant_id, approval_id) where s
 -- delete_approvals.
 create index approvals_session_idx on approvals (session_id, tenant_id, approval_id);
 
--- Sets of files that runs have published. The files are in attachment-blob under the set's id,
--- which is derived from the run and its request. A deleted session keeps its rows, without any text,
--- until the sets are released.
+-- Sets of files that runs publish. A row is written before the files are stored in attachment-blob
+-- under the set's id, which is derived from the run and its request: so that a session is never
+-- deleted without them. A deleted session keeps its rows, without any text, until the sets are
+-- released.
 create table output_sets (
     tenant_id    text        not null,
     set_id       text        not null,
     session_id   text        not null,
     run_id       text        not null,
     request_id   text        not null,
-    position     bigint      not null generated always as identity,
-    files        jsonb       not null,                      -- Name, size, hash and type of each.
-    publish_time timestamptz not null,
+    position     bigint, -- The cursor of the event of the publication. Null before it.
+    files        jsonb       not null default '[]', -- Name, size, hash and type of each.
+    publish_time timestamptz,
     primary key (tenant_id, set_id),
-    foreign key (tenant_id, session_id) references sessions on delete cascade
+    foreign key (tenant_id, session_id) references sessions on delete cascade,
+    check ((position is null) = (publish_time is null))
 );
 alter table output_sets alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 -- list_output_sets, list_published_names, list_output_set_ids, blank_output_sets.

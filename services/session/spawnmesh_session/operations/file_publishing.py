@@ -21,18 +21,20 @@ from spawnmesh_session.domain.output_sets import (
     require_output_room,
     require_publishing,
 )
-from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, CallingRun, run_deleted
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, CallingRun, Run, run_deleted
 from spawnmesh_session.domain.sessions import EventKind, Session
+from spawnmesh_session.domain.spawns import is_uncertain
 from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.store import events, output_sets, runs, sessions
 
 
 @dataclass(frozen=True, slots=True)
 class FilePublisher:
-    """Publishes files of held runs.
+    """Publishes files of held runs in three steps: begin the set, store it, and publish it.
 
-    The set is staged before its row is written. A crash in between leaves a set that no row names,
-    and that attachment-blob releases by itself after a day; a repeat of the call publishes it.
+    A crash in between leaves a set that is begun. The next call with the request_id publishes it.
+    Without one, attachment-blob releases the stored files after a day, and the deletion of the
+    session releases them at once.
     """
 
     database: Database
@@ -53,110 +55,119 @@ class FilePublisher:
         files.
         """
         set_id = output_set_id_of(calling.run_id, request_id)
-        async with self.database.pipelined(tenant_id) as connection:
-            run = await runs.get_run(connection, tenant_id, calling.run_id)
-            require_publishing(run, calling.epoch)
-            if await output_sets.find_output_set(connection, tenant_id, set_id) is None:
-                require_output_room(run)
-            session = await sessions.read_session(connection, tenant_id, run.session_id)
-        staged = await self._stage(set_id, session, calling, request_id, files, uploads)
+        session = await self._begin(tenant_id, calling, set_id, request_id)
+        staged = await self._stage(
+            tenant_id,
+            calling,
+            StageSetRequest(
+                set_id=set_id,
+                session_id=session.session_id,
+                items=files,
+                uploads=uploads,
+                uploader_session_id=session.session_id,
+                run_id=calling.run_id,
+                reader_session_ids=session.ancestor_ids,
+            ),
+            request_id,
+        )
         try:
             return await self._publish(tenant_id, calling, request_id, staged)
         except MeshError as error:
-            if refused_with(error, Reason.RUN_LEASE_LOST, Reason.INVALID_REQUEST):
+            if refused_with(error, Reason.RUN_LEASE_LOST):
                 await self._release_unused(tenant_id, calling, set_id)
             raise
 
+    async def _begin(self, tenant_id: str, calling: CallingRun, set_id: str, request_id: str) -> Session:
+        """Write the row of the set, unless there is one, and return the session."""
+        async with self.database.pipelined(tenant_id) as connection:
+            session, run = await _lock(connection, tenant_id, calling)
+            if await output_sets.find_output_set(connection, tenant_id, set_id) is None:
+                require_output_room(run)
+                await output_sets.begin_output_set(connection, tenant_id, run, set_id, request_id)
+        return session
+
     async def _stage(
-        self,
-        set_id: str,
-        session: Session,
-        calling: CallingRun,
-        request_id: str,
-        files: Sequence[InlineAttachment],
-        uploads: Sequence[UploadedAttachment],
+        self, tenant_id: str, calling: CallingRun, request: StageSetRequest, request_id: str
     ) -> AttachmentSet:
-        """Store the files as a set that the runs of the session and of its ancestors may read."""
-        request = StageSetRequest(
-            set_id=set_id,
-            session_id=session.session_id,
-            items=files,
-            uploads=uploads,
-            uploader_session_id=session.session_id,
-            run_id=calling.run_id,
-            reader_session_ids=session.ancestor_ids,
-        )
+        """Store the files as a set that the runs of the session and of its ancestors may read.
+
+        A set that is refused is forgotten, so that it does not count for the run.
+        """
         try:
             return await self.sets.stage(request)
         except MeshError as error:
-            if not refused_with(error, Reason.ALREADY_EXISTS):
-                raise
-            raise MeshError(
-                Reason.REQUEST_ID_REUSED,
-                "the run has published other files with this request_id; use a new one",
-                facts={"request_id": request_id, "set_id": set_id},
-            ) from error
+            if refused_with(error, Reason.ALREADY_EXISTS):
+                raise MeshError(
+                    Reason.REQUEST_ID_REUSED,
+                    "the run has published other files with this request_id; use a new one",
+                    facts={"request_id": request_id, "set_id": request.set_id},
+                ) from error
+            if not is_uncertain(error):
+                await self._abandon(tenant_id, calling, request.set_id)
+            raise
+
+    async def _abandon(self, tenant_id: str, calling: CallingRun, set_id: str) -> None:
+        async with self.database.pipelined(tenant_id) as connection:
+            await _lock(connection, tenant_id, calling)
+            await output_sets.abandon_output_set(connection, tenant_id, set_id)
 
     async def _publish(
         self, tenant_id: str, calling: CallingRun, request_id: str, staged: AttachmentSet
     ) -> OutputSet:
-        """Write the row of the staged set with its event and the job that attaches it."""
-        published = tuple(
-            OutputFile(file.name, file.size_bytes, file.sha256, file.mime_type) for file in staged.files
-        )
+        """Publish the stored set with its event and the job that attaches it."""
+        files = [OutputFile(file.name, file.size_bytes, file.sha256, file.mime_type) for file in staged.files]
         async with self.database.pipelined(tenant_id) as connection:
-            session = await _lock_session(connection, tenant_id, calling)
-            run = await runs.lock_run(connection, tenant_id, calling.run_id)
-            require_publishing(run, calling.epoch)
+            session, run = await _lock(connection, tenant_id, calling)
             found = await output_sets.find_output_set(connection, tenant_id, staged.set_id)
-            if found is not None:
+            if isinstance(found, OutputSet):
                 return found
-            require_output_room(run)
+            if found is None:  # Another call with the request_id was refused meanwhile.
+                await output_sets.begin_output_set(connection, tenant_id, run, staged.set_id, request_id)
             now = await runs.read_time(connection)
-            inserted = await output_sets.insert_output_set(
-                connection, tenant_id, run, staged.set_id, request_id, published, now
-            )
-            if inserted is None:
-                raise RuntimeError("another transaction published a set of a locked run")
-            await events.append_event(
+            appended = await events.append_event(
                 connection,
                 tenant_id,
                 session.session_id,
                 EventKind.FILES_PUBLISHED,
                 run_id=run.run_id,
-                detail=describe_published(len(published), inserted.total_bytes),
+                detail=describe_published(len(files), staged.total_bytes),
                 set_id=staged.set_id,
+            )
+            position = await appended.fetch()
+            published = await output_sets.publish_output_set(
+                connection, tenant_id, staged.set_id, files, position=position or 0, now=now
             )
             await enqueue(
                 connection, tenant_id, follow_up_jobs.attach_output_set(staged.set_id, session.traceparent)
             )
-        return inserted
+        return published
 
     async def _release_unused(self, tenant_id: str, calling: CallingRun, set_id: str) -> None:
-        """Release the set if no repeat can publish it any more. Never raise: it expires anyway.
+        """Release the stored files if the run has ended, so that no repeat can publish them.
 
-        While the run is live, its next runner may repeat the call.
+        The deletion of a session releases them itself. Never raise: they are released later in any
+        case.
         """
         try:
             async with self.database.pipelined(tenant_id) as connection:
-                if await output_sets.find_output_set(connection, tenant_id, set_id) is not None:
-                    return
-                try:
-                    run = await runs.get_run(connection, tenant_id, calling.run_id)
-                except MeshError as error:
-                    if not refused_with(error, Reason.RUN_LEASE_LOST):
-                        raise
-                else:
-                    if run.state not in TERMINAL_RUN_STATES:
-                        return
-            await self.sets.release(set_id)
+                run = await runs.get_run(connection, tenant_id, calling.run_id)
+                found = await output_sets.find_output_set(connection, tenant_id, set_id)
+            if run.state in TERMINAL_RUN_STATES and not isinstance(found, OutputSet):
+                await self.sets.release(set_id)
         except Exception as error:  # noqa: BLE001
+            if refused_with(error, Reason.RUN_LEASE_LOST):
+                return
             structlog.get_logger().warning("unused_set_kept", set_id=set_id, error=error_label(error))
 
 
-async def _lock_session(connection: Connection, tenant_id: str, calling: CallingRun) -> Session:
-    """Lock the session of the calling run. Raise RUN_LEASE_LOST if it was deleted."""
+async def _lock(connection: Connection, tenant_id: str, calling: CallingRun) -> tuple[Session, Run]:
+    """Lock the session and the run of the caller.
+
+    Raise RUN_LEASE_LOST, or RUN_STATE if the run is not RUNNING.
+    """
     session = await sessions.lock_session_or_deleted(connection, tenant_id, calling.session_id)
     if session is None or session.delete_time is not None:
         raise run_deleted(calling.run_id)
-    return session
+    run = await runs.lock_run(connection, tenant_id, calling.run_id)
+    require_publishing(run, calling.epoch)
+    return session, run

@@ -7,6 +7,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.sessions import EventKind, SessionEvent
+from spawnmesh_session.store.rows import PendingRow
 
 _SQL = load_statements(__name__)
 
@@ -30,8 +31,8 @@ async def append_event(
     child_session_id: str = "",
     detail: str = "",
     set_id: str = "",
-) -> None:
-    """Append an event at the session's next cursor.
+) -> PendingRow[int]:
+    """Append an event at the session's next cursor, and return the cursor, to be fetched later.
 
     Its watchers wake when the transaction commits.
     """
@@ -45,8 +46,9 @@ async def append_event(
         "detail": detail,
         "set_id": set_id,
     }
-    await connection.execute(_SQL["append_event"], values)
+    appended = await connection.execute(_SQL["append_event"], values)
     await notify_watchers(connection, tenant_id, session_id)
+    return PendingRow(appended, lambda row: int(row["cursor"]))
 
 
 async def notify_watchers(connection: Connection, tenant_id: str, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Sets of files that runs have published."""
+"""Sets of files that runs publish."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,45 +9,64 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain.output_sets import OutputFile, OutputSet, PublishedName
+from spawnmesh_session.domain.output_sets import BegunOutputSet, OutputFile, OutputSet, PublishedName
 from spawnmesh_session.domain.runs import Run
 from spawnmesh_session.store.rows import MAX_LIST_BYTES, Row
 
 _SQL = load_statements(__name__)
 
 
-async def find_output_set(connection: Connection, tenant_id: str, set_id: str) -> OutputSet | None:
-    """Return the set; None if it is not published."""
+async def find_output_set(
+    connection: Connection, tenant_id: str, set_id: str
+) -> OutputSet | BegunOutputSet | None:
+    """Return the set, which may only be begun; None if there is none."""
     values = {"tenant_id": tenant_id, "set_id": set_id}
     row = await (await connection.execute(_SQL["find_output_set"], values)).fetchone()
-    return _output_set(row) if row else None
+    if row is None:
+        return None
+    return BegunOutputSet(set_id) if row["position"] is None else _output_set(row)
 
 
-async def insert_output_set(
-    connection: Connection,
-    tenant_id: str,
-    run: Run,
-    set_id: str,
-    request_id: str,
-    files: Sequence[OutputFile],
-    now: datetime,
-) -> OutputSet | None:
-    """Publish a set of the locked run, and count its files; return None if it is published."""
+async def begin_output_set(
+    connection: Connection, tenant_id: str, run: Run, set_id: str, request_id: str
+) -> None:
+    """Write the row of a set that the locked run is about to store, unless there is one."""
     values = {
         "tenant_id": tenant_id,
         "set_id": set_id,
         "session_id": run.session_id,
         "run_id": run.run_id,
         "request_id": request_id,
+    }
+    await connection.execute(_SQL["begin_output_set"], values)
+
+
+async def publish_output_set(
+    connection: Connection,
+    tenant_id: str,
+    set_id: str,
+    files: Sequence[OutputFile],
+    *,
+    position: int,
+    now: datetime,
+) -> OutputSet:
+    """Publish a set that was begun and is stored, and count its files for its locked run."""
+    values = {
+        "tenant_id": tenant_id,
+        "set_id": set_id,
         "files": Jsonb([asdict(file) for file in files]),
+        "file_count": len(files),
+        "total_bytes": sum(file.size_bytes for file in files),
+        "position": position,
         "publish_time": now,
     }
-    row = await (await connection.execute(_SQL["insert_output_set"], values)).fetchone()
-    if row is None:
-        return None
-    counted = {"file_count": len(files), "total_bytes": sum(file.size_bytes for file in files)}
-    await connection.execute(_SQL["count_outputs"], {"tenant_id": tenant_id, "run_id": run.run_id, **counted})
+    [row] = await (await connection.execute(_SQL["publish_output_set"], values)).fetchall()
     return _output_set(row)
+
+
+async def abandon_output_set(connection: Connection, tenant_id: str, set_id: str) -> None:
+    """Forget a set that was begun and that attachment-blob has refused. Its run is locked."""
+    await connection.execute(_SQL["abandon_output_set"], {"tenant_id": tenant_id, "set_id": set_id})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +127,7 @@ async def blank_output_sets(connection: Connection, tenant_id: str, session_ids:
 async def list_output_set_ids(
     connection: Connection, tenant_id: str, session_id: str, limit: int
 ) -> list[str]:
-    """Return the ids of the session's first sets."""
+    """Return the ids of some of the session's sets, published or begun."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "limit": limit}
     rows = await (await connection.execute(_SQL["list_output_set_ids"], values)).fetchall()
     return [row["set_id"] for row in rows]

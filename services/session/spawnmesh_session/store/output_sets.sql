@@ -2,23 +2,45 @@
 -- Takes no lock. Index: output_sets_pkey.
 select * from output_sets where tenant_id = %(tenant_id)s and set_id = %(set_id)s
 
--- name: insert_output_set
--- The transaction has locked the session and the run, and has read the time before. Returns no row
--- if the set is published. Index: output_sets_pkey.
-insert into output_sets (tenant_id, set_id, session_id, run_id, request_id, files, publish_time)
-values (%(tenant_id)s, %(set_id)s, %(session_id)s, %(run_id)s, %(request_id)s, %(files)s, %(publish_time)s)
-on conflict (tenant_id, set_id) do nothing
-returning *
+-- name: begin_output_set
+-- The transaction has locked the session and the run. Inserts nothing if the set was begun before.
+-- Locks the run. Index: output_sets_pkey, runs_pkey.
+with begun as (
+    insert into output_sets (tenant_id, set_id, session_id, run_id, request_id)
+    values (%(tenant_id)s, %(set_id)s, %(session_id)s, %(run_id)s, %(request_id)s)
+    on conflict (tenant_id, set_id) do nothing
+    returning run_id
+)
+update runs set output_set_count = output_set_count + 1
+where tenant_id = %(tenant_id)s and run_id in (select run_id from begun)
 
--- name: count_outputs
--- Locks the run, which the transaction has locked before. Index: runs_pkey.
-update runs set output_set_count = output_set_count + 1,
-                output_file_count = output_file_count + %(file_count)s,
-                output_total_bytes = output_total_bytes + %(total_bytes)s
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+-- name: publish_output_set
+-- The transaction has locked the session and the run, and has read the time before. Returns no row
+-- if the set is published, or was not begun. Locks the set and the run. Index: output_sets_pkey,
+-- runs_pkey.
+with published as (
+    update output_sets set files = %(files)s, position = %(position)s, publish_time = %(publish_time)s
+    where tenant_id = %(tenant_id)s and set_id = %(set_id)s and position is null
+    returning *
+), counted as (
+    update runs set output_file_count = output_file_count + %(file_count)s,
+                    output_total_bytes = output_total_bytes + %(total_bytes)s
+    where tenant_id = %(tenant_id)s and run_id in (select run_id from published)
+)
+select * from published
+
+-- name: abandon_output_set
+-- The transaction has locked the session and the run. Deletes a set that is not published, and locks
+-- the run. Index: output_sets_pkey, runs_pkey.
+with abandoned as (
+    delete from output_sets where tenant_id = %(tenant_id)s and set_id = %(set_id)s and position is null
+    returning run_id
+)
+update runs set output_set_count = output_set_count - 1
+where tenant_id = %(tenant_id)s and run_id in (select run_id from abandoned)
 
 -- name: list_output_sets
--- Takes no lock. The sets of a session behind a position. An empty text does not filter. `bytes` is
+-- Takes no lock. The published sets of a session behind a position. An empty text does not filter. `bytes` is
 -- the sum of the sizes up to the row. A limit is a subquery, so that the planner expects to need a
 -- tenth of the rows. Index: output_sets_session_idx.
 select *, sum(512 + octet_length(files::text)) over (order by position) as bytes
@@ -36,7 +58,7 @@ order by position
 select o.set_id, f.file ->> 'name' as name, (f.file ->> 'size_bytes')::bigint as size_bytes
 from (
     select set_id, position, files from output_sets
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and run_id = %(run_id)s
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and run_id = %(run_id)s and position > 0
     order by position
     limit (select %(limit)s::bigint)
 ) o
@@ -56,7 +78,7 @@ where tenant_id = %(tenant_id)s and set_id = any (array(
     ) o))
 
 -- name: list_output_set_ids
--- Takes no lock. Index: output_sets_session_idx.
+-- Takes no lock. Sets that were only begun are last. Index: output_sets_session_idx.
 select set_id from output_sets
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 order by position limit (select %(limit)s::bigint)

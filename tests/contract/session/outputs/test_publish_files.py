@@ -143,13 +143,22 @@ async def test_PublishFiles__the_epoch_is_that_of_the_token(mesh: Mesh) -> None:
     ids=["a path", "a name twice", "many", "a large one", "large together"],
 )
 async def test_PublishFiles__refuses_what_a_spawn_refuses(
-    mesh: Mesh, blobs: Blobs, files: list[attachment_pb2.InlineAttachment], reason: Reason
+    mesh: Mesh,
+    blobs: Blobs,
+    remains: Remains,
+    files: list[attachment_pb2.InlineAttachment],
+    reason: Reason,
 ) -> None:
     held = await held_run(mesh)
-    assert await refusal_of(publish(mesh, held, *files)) is reason
+    assert await refusal_of(publish(mesh, held, *files, request_id="r")) is reason
     assert (await blobs.sets(), await listed(mesh, held.session.session_id)) == ([], [])
-    # The same request_id is free for files that are allowed.
+    # The same request_id is free for files that are allowed, and the refusals do not count.
+    await asyncio.gather(*(refusal_of(publish(mesh, held, *files)) for _ in range(4)))
     await publish(mesh, held, request_id="r")
+    run = (await mesh.get(held.session.session_id)).latest_run
+    assert run.output_file_count == 1
+    counted = "session.runs where output_set_count = 1"
+    assert await remains.count(mesh.tenant, counted) == 1
 
 
 async def test_PublishFiles__without_any_file_is_refused(mesh: Mesh) -> None:
@@ -216,3 +225,13 @@ async def test_WatchSession__tells_that_files_were_published(mesh: Mesh) -> None
         (two.set_id, held.run.run_id, "2 files, 6 bytes"),
     ]
     assert all(not event.set_id for event in events if event not in told)
+
+
+async def test_PublishFiles__a_refused_call_does_not_disturb_another_with_the_request_id(mesh: Mesh) -> None:
+    held = await held_run(mesh)
+    calls = [publish(mesh, held, file("../x"), request_id="r"), publish(mesh, held, request_id="r")]
+    refused, published = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(refused, MeshError)
+    assert refused.reason is Reason.ATTACHMENTS_INVALID_NAME
+    assert isinstance(published, pb.OutputSet)
+    assert await listed(mesh, held.session.session_id) == [published]
