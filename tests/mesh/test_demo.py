@@ -113,6 +113,13 @@ def test_each_result_is_announced_once(demo: dict[str, Any]) -> None:
     assert sorted(announced) == sorted(pairs)
 
 
+def test_child_publishes_a_file_that_its_parent_and_a_client_read(demo: dict[str, Any]) -> None:
+    (published,) = demo["published"]
+    assert published["session_id"] == demo["sessions"][1]["session_id"]
+    assert [published[step] for step in ("written", "fetched", "read")] == [True] * 3
+    assert demo["kept"] == {"objects": 1, "rows": 4, "workspaces": 0, "processes": 0}
+
+
 def test_nothing_is_left(demo: dict[str, Any]) -> None:
     assert demo["leftovers"] == {"objects": 0, "rows": 0, "workspaces": 0, "processes": 0}
 

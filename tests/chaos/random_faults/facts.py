@@ -23,6 +23,7 @@ _TABLES = {
     "messages": "select * from session.inbox_messages",
     "events": "select * from session.session_events order by tenant_id, session_id, cursor",
     "approvals": "select * from session.approvals",
+    "output_sets": "select * from session.output_sets",
     "queue": "select tenant_id, run_id, due_time from session.run_queue",
     "jobs": """
         select tenant_id, kind, key, attempt_count, dead_time, last_error from session.jobs union all

@@ -1,5 +1,6 @@
 """Fixtures of the runner's contract tests."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.real_services import Among, open_among
+from tests.support.session.fixtures import empty_queue, migrated, open_mesh, open_peers, peers
+from tests.support.session.harness import OpenMesh
 from tests.support.transcript.fixtures import service
 
-__all__ = ["service"]
+__all__ = ["empty_queue", "migrated", "open_mesh", "open_peers", "peers", "service"]
 
 
 @pytest.fixture
@@ -19,3 +23,12 @@ def mesh(keys: Path) -> ScriptedMesh:
     scripted = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
     scripted.write(text_message(message_pb2.ROLE_USER, "Do it."), epoch=0)
     return scripted
+
+
+@pytest.fixture
+async def among(
+    open_mesh: OpenMesh, peers: dict[str, str], keys: Path, tmp_path: Path, empty_queue: None
+) -> AsyncIterator[Among]:
+    """Start the real services around a runner, and a tenant of this test alone."""
+    async with open_among(open_mesh, peers, keys, tmp_path) as among:
+        yield among

@@ -58,6 +58,18 @@ class Life:
             raise Killed(self.ended_at)
 
 
+class Steps(Life):
+    """Records the names of the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def step(self, name: str) -> None:
+        self.names.append(name)
+        super().step(name)
+
+
 class MortalCalls(S3Calls):
     """Counts a step before and after each call of S3."""
 

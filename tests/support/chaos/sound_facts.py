@@ -81,7 +81,7 @@ def run(session_id: str) -> Row:
     row = {"tenant_id": T, "session_id": session_id, "run_id": f"run of {session_id}", "state": "SUCCEEDED"}
     ended = {"result_text": "fine", "error_reason": "", "error_message": ""}
     counts = {"attempt_count": 1, "delay_count": 0, "delay_reason": "", "delay_message": ""}
-    counts |= {"epoch": 1, "first_epoch": 1}
+    counts |= {"epoch": 1, "first_epoch": 1, "output_file_count": 0, "output_total_bytes": 0}
     return {**row, **ended, **counts}
 
 
@@ -174,8 +174,14 @@ def sound() -> Facts:
             delivery("SUBAGENT_ENDED", "told", "ses_that_another_plugin_denied"),
         ],
         "sets": [
-            {"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "state": "RELEASED"},
-            {"tenant_id": OTHER_TENANT, "session_id": "", "set_id": "att_2", "state": "RELEASED"},
+            {"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "run_id": "", "state": "RELEASED"},
+            {
+                "tenant_id": OTHER_TENANT,
+                "session_id": "",
+                "set_id": "att_2",
+                "run_id": "",
+                "state": "RELEASED",
+            },
         ],
         "blobs": [{"tenant_id": T, "object_key": "k", "sha256": "00", "state": "STORED"}],
     }
@@ -198,6 +204,7 @@ def sound() -> Facts:
         refused("pry", "NOT_FOUND", session_id=PARENT),
         refused("append", session_id=CHILD, key="late", text="late"),
         Call("spawn", T, 0.0, {"request_id": "without an answer", "task": "x"}, 1.0),
+        call("harness", 3.0, 4.0, method="PublishFiles", run_id=f"run of {APPROVED}"),
         decide(APPROVED, Outcome.UNKNOWN),
         decide(APPROVED),
         decide(APPROVED, Outcome.REFUSED, state="DENIED", decided_by="bob"),
@@ -209,7 +216,10 @@ def sound() -> Facts:
 
 def careful_rows(session_id: str) -> dict[str, list[Row]]:
     """Return the rows of a careful agent's session, whose call a person approved or denied."""
-    of_run = {**run(session_id), "epoch": 2}
+    of_run = {**run(session_id), "epoch": 2, "output_file_count": 1, "output_total_bytes": 4}
+    published = {"name": "report.txt", "size_bytes": 4, "sha256": "01"}
+    output_set = {"tenant_id": T, "session_id": session_id, "set_id": f"att_of_{session_id}"}
+    output_set["run_id"] = of_run["run_id"]
     state = DECISIONS[session_id]["state"]
     asked = ToolCall(tool_call_id="call 1", name=CAREFUL_TOOL, block_json=json.dumps({"arguments": ASKED}))
     message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(tool_call=asked)])
@@ -227,12 +237,16 @@ def careful_rows(session_id: str) -> dict[str, list[Row]]:
             event(session_id, 2, "RUN", "WAITING_APPROVAL", detail=approval_id),
             event(session_id, 3, "RUN", "QUEUED", detail=f"the approval is {state}"),
             event(session_id, 4, "RUN", "RUNNING", detail="attempt 1"),
-            event(session_id, 5, "RUN", "SUCCEEDED"),
+            event(session_id, 5, "FILES_PUBLISHED", set_id=f"att_of_{session_id}"),
+            event(session_id, 6, "RUN", "SUCCEEDED"),
         ],
         "transcripts": [
             {"tenant_id": T, "session_id": session_id, "seq": 2, "chain_hash": result["chain_hash"]}
         ],
         "entries": [answer, result],
+        "output_sets": [{**output_set, "position": 5, "files": [published]}],
+        "sets": [{**output_set, "state": "ATTACHED"}],
+        "set_files": [{**output_set, **published}],
         "approvals": [
             {
                 "approval_id": approval_id,

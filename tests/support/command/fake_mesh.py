@@ -106,6 +106,7 @@ class FakeSessions(SessionServiceServicer):
     tenants: list[str] = field(default_factory=list)
     hold: asyncio.Event | None = None
     interrupted: session_pb2.Run | None = None
+    blobs: Any = None
 
     async def SpawnSession(self, request: Any, context: Any) -> Any:
         self._note(request)
@@ -125,6 +126,9 @@ class FakeSessions(SessionServiceServicer):
         page = self.known[start : start + request.page_size] if request.page_size else self.known
         more = str(start + len(page)) if start + len(page) < len(self.known) else ""
         return session_rpc.ListSessionsResponse(sessions=page, next_page_token=more)
+
+    async def ListOutputSets(self, request: Any, context: Any) -> Any:
+        return self.blobs.page(request)
 
     async def WaitSession(self, request: Any, context: Any) -> Any:
         self._note(request)

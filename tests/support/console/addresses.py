@@ -25,6 +25,17 @@ _EXAMPLES: dict[str, Callable[[Furnished], Sequence[str]]] = {
     "/sessions/{session_id}": lambda one: [
         *(f"/sessions/{session}" for session in one.sessions),
         f"/sessions/{one.done}?part=family",
+        f"/sessions/{one.publishing}?part=published",
+    ],
+    "/sessions/{session_id}/published": lambda one: [
+        f"/sessions/{one.publishing}/published",
+        f"/sessions/{one.done}/published",
+    ],
+    "/sessions/{session_id}/published/{set_id}": lambda one: [
+        f"/sessions/{one.publishing}/published/{one.output_set}"
+    ],
+    "/sessions/{session_id}/published/{set_id}/files/{place:int}": lambda one: [
+        f"/sessions/{one.publishing}/published/{one.output_set}/files/0"
     ],
     "/sessions/{session_id}/files/{place:int}": lambda one: [f"/sessions/{one.done}/files/0"],
     "/sessions/{session_id}/entries/{seq:int}/text": lambda one: [f"/sessions/{one.done}/entries/1/text"],

@@ -11,6 +11,7 @@ from spawnmesh_client.client import Mesh
 from spawnmesh_client.resource_views import Agent, Plugin
 from spawnmesh_client.session import Session
 
+from tests.support.console.published import file_of, publishing_session
 from tests.support.console.visitors import ConsoleTenant
 from tests.support.waiting import eventually
 
@@ -35,6 +36,8 @@ class Furnished:
     waiting: str
     asking: str
     killed: str
+    publishing: str
+    output_set: str
     waiting_approval: str
     asking_approval: str
     agent: str
@@ -43,7 +46,7 @@ class Furnished:
     @property
     def sessions(self) -> tuple[str, ...]:
         """The ids of all sessions."""
-        return self.done, self.parent, self.waiting, self.asking, self.child, self.killed
+        return self.done, self.parent, self.waiting, self.asking, self.child, self.killed, self.publishing
 
 
 async def furnish(tenant: ConsoleTenant) -> Furnished:
@@ -73,6 +76,11 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
     await asyncio.gather(done.result(), parent.result())
     (child,) = [one async for one in parent.children()]
     await child.result()
+    # The names and types that are stored are those without unseen characters and reserved ones.
+    names = (f"{marker} '&amp;{{{{ 7+42 }}}}.txt", f"{marker} {'w' * 120}.png")
+    publishing, published = await publishing_session(
+        tenant, [file_of(name, long.encode(), MARKUP) for name in names], label="publishing"
+    )
     waits = [await eventually(lambda one=one: _approval_of(mesh, one)) for one in (waiting, asking)]
     return Furnished(
         tenant,
@@ -83,6 +91,8 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
         waiting.session_id,
         asking.session_id,
         killed.session_id,
+        publishing.session_id,
+        published[0].set_id,
         *waits,
         "clerk",
         "watcher",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
-from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.attachment_blob.v1 import attachment_pb2, upload_pb2
 
 if TYPE_CHECKING:
     from tests.support.runner.fixtures import ScriptedMesh
@@ -34,3 +34,22 @@ class ScriptedBlobs(blob_grpc.AttachmentBlobServiceServicer):
             refusal = self.mesh.refusals["ReadFile"].popleft()
             raise refusal
         yield blob_pb.ReadFileResponse(data=data[half:])
+
+    async def UploadFile(
+        self, requests: AsyncIterator[blob_pb.UploadFileRequest], context: Any
+    ) -> blob_pb.UploadFileResponse:
+        """Keep the file of a stream; the spec alone finds what is there."""
+        self.mesh.refuse_if_scripted("UploadFile")
+        outputs = self.mesh.outputs
+        spec = (await anext(requests)).spec
+        upload = upload_pb2.Upload(upload_id=spec.upload_id, state=upload_pb2.UPLOAD_STATE_OPEN)
+        data = bytearray()
+        async for request in requests:
+            data += request.chunk.data
+            if request.HasField("finish"):
+                outputs.uploads[spec.upload_id] = spec.name, bytes(data)
+        if spec.upload_id in outputs.uploads:
+            upload.state = upload_pb2.UPLOAD_STATE_COMPLETE
+        else:
+            outputs.on_upload()
+        return blob_pb.UploadFileResponse(upload=upload)

@@ -19,7 +19,7 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
-from spawnmesh.session.v1 import approval_pb2, session_pb2, tenant_pb2
+from spawnmesh.session.v1 import approval_pb2, output_pb2, session_pb2, tenant_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
@@ -50,6 +50,7 @@ from tests.support.runner.blobs import ScriptedBlobs
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
 from tests.support.runner.models import ScriptedModels
+from tests.support.runner.outputs import ScriptedOutputs
 from tests.support.runner.sessions import ScriptedSessions
 from tests.support.runner.transcripts import (
     ScriptedDrafts,
@@ -86,6 +87,7 @@ class ScriptedMesh:
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
     approvals: ScriptedApprovals = field(default_factory=ScriptedApprovals)
+    outputs: ScriptedOutputs = field(default_factory=ScriptedOutputs)
     hold_model: asyncio.Event | None = None
     spoken_first: tuple[str, ...] = ()
     """The pieces of text that come before the model is held."""
@@ -164,7 +166,11 @@ class ScriptedMesh:
             session.receipt.files.extend(self.attachment_files())
         claimed = run_pb.ClaimedRun(
             run=session_pb2.Run(
-                run_id=self.run_id, session_id=self.session_id, epoch=epoch, attempt_count=epoch
+                run_id=self.run_id,
+                session_id=self.session_id,
+                epoch=epoch,
+                attempt_count=epoch,
+                output_file_count=self.outputs.file_count,
             ),
             session=session,
             agent=tenant_pb2.AgentProfile(
@@ -341,6 +347,13 @@ class _Runs(run_grpc.RunServiceServicer):
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("RequestApproval")
         return await self.mesh.approvals.request(request)
+
+    async def PublishFiles(
+        self, request: output_pb2.PublishFilesRequest, context: Any
+    ) -> output_pb2.PublishFilesResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("PublishFiles")
+        return await self.mesh.outputs.publish(request)
 
     async def TakeDecision(
         self, request: approval_pb2.TakeDecisionRequest, context: Any

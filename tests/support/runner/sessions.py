@@ -3,7 +3,7 @@
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import output_pb2, session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import session_service_pb2_grpc as session_grpc
 from spawnmesh_core.errors import MeshError
@@ -37,6 +37,13 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
         assert request.include_archived
         spawned = [spawn for key, spawn in self.mesh.spawns.items() if key == request.request_id]
         return session_pb.ListSessionsResponse(sessions=map(child_of, spawned))
+
+    async def ListOutputSets(
+        self, request: output_pb2.ListOutputSetsRequest, context: Any
+    ) -> output_pb2.ListOutputSetsResponse:
+        assert request.session_id == self.mesh.session_id
+        self.mesh.refuse_if_scripted("ListOutputSets")
+        return self.mesh.outputs.list(request)
 
     async def WaitSession(
         self, request: session_pb.WaitSessionRequest, context: Any

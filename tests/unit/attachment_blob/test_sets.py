@@ -47,6 +47,10 @@ def test_repeated_call_gets_the_existing_set(state: SetState) -> None:
         (RELEASED, REQUEST, Reason.ATTACHMENT_SET_STATE, {"set_id": "set_1", "state": "RELEASED"}),
         (FOUND, replace(REQUEST, session_id="ses_2"), Reason.ALREADY_EXISTS, {"set_id": "set_1"}),
         (FOUND, replace(REQUEST, files=(FILE, OTHER)), Reason.ALREADY_EXISTS, {"set_id": "set_1"}),
+        (FOUND, replace(REQUEST, run_id="run_1"), Reason.ALREADY_EXISTS, {"set_id": "set_1"}),
+        (FOUND, replace(REQUEST, reader_session_ids=("ses_0",)), Reason.ALREADY_EXISTS, {"set_id": "set_1"}),
+        (replace(FOUND, run_id="run_1"), REQUEST, Reason.ALREADY_EXISTS, {"set_id": "set_1"}),
+        (replace(FOUND, reader_session_ids=("ses_0",)), REQUEST, Reason.ALREADY_EXISTS, {"set_id": "set_1"}),
     ],
 )
 def test_call_that_does_not_repeat_the_first_is_refused(
@@ -65,6 +69,13 @@ def test_set_is_seen_by_services_and_by_its_session(
     assert require_set(found, "set_1", reader_session_id) is found
 
 
+@pytest.mark.parametrize("found", [FOUND, RELEASED])
+@pytest.mark.parametrize("reader_session_id", ["ses_0", "ses_7"])
+def test_set_is_seen_by_its_readers(found: AttachmentSet, reader_session_id: str) -> None:
+    readable = replace(found, reader_session_ids=("ses_0", "ses_7"))
+    assert require_set(readable, "set_1", reader_session_id) is readable
+
+
 @pytest.mark.parametrize(
     ("found", "reader_session_id"),
     [
@@ -72,6 +83,16 @@ def test_set_is_seen_by_services_and_by_its_session(
         pytest.param(replace(RELEASED, session_id=""), None, id="a tombstone"),
         pytest.param(replace(RELEASED, session_id=""), "", id="a tombstone, for a reader without a session"),
         pytest.param(FOUND, "ses_2", id="of another session"),
+        pytest.param(
+            replace(FOUND, reader_session_ids=("ses_20", "ses_0")),
+            "ses_2",
+            id="of another session with readers",
+        ),
+        pytest.param(
+            replace(RELEASED, session_id="", reader_session_ids=("ses_0",)),
+            "ses_0",
+            id="a tombstone's reader",
+        ),
         pytest.param(FOUND, "", id="for a reader without a session"),
     ],
 )

@@ -1,5 +1,6 @@
 """The outcome of staging a set, from the rows that its transaction wrote and locked."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -24,6 +25,11 @@ def requested(*, with_bytes: str = "ab", uploaded: str = "") -> SetToStage:
     """Build a set of files whose hashes are single letters."""
     files = tuple(StoredFile(sha256, 1, sha256, "") for sha256 in with_bytes + uploaded)
     return SetToStage("att_1", "ses_1", files, {sha256: b"x" for sha256 in with_bytes}, "suffix")
+
+
+def referring(*, with_bytes: str = "", uploaded: str = "", referenced: str = "") -> SetToStage:
+    call = requested(with_bytes=with_bytes, uploaded=uploaded + referenced)
+    return replace(call, referenced_hashes=frozenset(referenced))
 
 
 def rows(unstored: str = "", stored: str = "") -> StagedRows:
@@ -83,3 +89,29 @@ def test_bytes_that_were_uploaded_before_and_are_gone_refuse_the_set(unstored: s
     assert "u" in rows(unstored).missing(call)
     assert not rows(unstored).can_restore(call)
     assert outcome_of(rows(unstored), call, LIMITS) is StageRefusal.UPLOAD_GONE
+
+
+@pytest.mark.parametrize(
+    ("call", "stored", "outcome"),
+    [
+        (referring(referenced="r"), "", StageRefusal.REFERENCE_GONE),
+        (referring(referenced="rs"), "r", StageRefusal.REFERENCE_GONE),
+        (referring(with_bytes="a", referenced="r"), "", StageRefusal.REFERENCE_GONE),
+        (referring(uploaded="u", referenced="r"), "u", StageRefusal.REFERENCE_GONE),
+        (referring(uploaded="r", referenced="r"), "", StageRefusal.REFERENCE_GONE),
+        (referring(uploaded="u", referenced="r"), "r", StageRefusal.UPLOAD_GONE),
+        (referring(uploaded="u", referenced="r"), "", StageRefusal.UPLOAD_GONE),
+    ],
+)
+def test_bytes_of_other_sets_that_are_gone_refuse_the_set(
+    call: SetToStage, stored: str, outcome: StageRefusal
+) -> None:
+    assert not rows(stored=stored).can_restore(call)
+    assert outcome_of(rows(stored=stored), call, LIMITS) is outcome
+
+
+def test_bytes_of_another_set_that_the_call_has_too_are_restored() -> None:
+    call = referring(with_bytes="a", referenced="a")
+
+    assert rows().can_restore(call)
+    assert outcome_of(rows(unstored="a"), call, LIMITS) == WrittenSet(NOW, frozenset("a"))

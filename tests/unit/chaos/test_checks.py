@@ -23,6 +23,7 @@ from tests.chaos.random_faults.checks import (
     messages,
     objects,
     observers,
+    outputs,
     refusals,
     request_ids,
     results,
@@ -134,6 +135,16 @@ ANOMALIES = [
     Anomaly("row without object", objects.check, lambda f: f.objects[T].clear()),
     Anomaly("lost blob", objects.check, lambda f: row(f, "blobs").update(state="LOST")),
     Anomaly("set that stays", objects.check, lambda f: row(f, "sets").update(state="ATTACHED")),
+    Anomaly("publication that is lost", outputs.check, lambda f: row(f, "output_sets").update(position=None)),
+    Anomaly("publication told twice", outputs.check, lambda f: f.tables["events"].append(told(f))),
+    Anomaly("publication not told", outputs.check, lambda f: f.tables["events"].remove(told(f))),
+    Anomaly(
+        "publication not counted", outputs.check, lambda f: row(f, "runs", -1).update(output_file_count=0)
+    ),
+    Anomaly("publication that expires", outputs.check, lambda f: row(f, "sets", -1).update(state="STAGED")),
+    Anomaly(
+        "publication with another file", outputs.check, lambda f: row(f, "set_files").update(sha256="02")
+    ),
     Anomaly("hole", transcripts.check, lambda f: f.tables["entries"].pop(1)),
     Anomaly("changed entry", transcripts.check, lambda f: row(f, "entries", 1).update(body=b"changed")),
     Anomaly("other parent", transcripts.check, lambda f: row(f, "entries", 1).update(parent_entry_id="x")),
@@ -246,6 +257,10 @@ ANOMALIES = [
 
 def again(facts: Facts) -> Row:
     return {**row(facts, "entries"), "seq": 4}
+
+
+def told(facts: Facts) -> Row:
+    return next(event for event in facts.rows("events") if event["kind"] == "FILES_PUBLISHED")
 
 
 def shared(facts: Facts) -> Call:

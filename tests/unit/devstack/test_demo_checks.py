@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from spawnmesh_devstack.demo_document import common_checks, story_checks
-from spawnmesh_devstack.demo_evidence import DEPLOYABLES
+from spawnmesh_devstack.demo_evidence import DEPLOYABLES, Leftovers
 from spawnmesh_devstack.demo_files import Truth, hashes, make_files
 
 BRIEF = "ef" * 32
+FIGURES = "ab" * 32
 
 
 @pytest.fixture
@@ -44,6 +45,10 @@ def report(files: tuple[Path, Truth]) -> dict[str, Any]:
         "live": {"pieces": 3, "entries": 9, "retracted": 0, "exact": True},
         "announced": [{"child_session_id": "ses_2"}, {"child_session_id": "ses_3"}],
         "heard_ends": ["ses_3", "ses_2", "ses_1"],
+        "published": [
+            {"name": "figures.txt", "sha256": FIGURES, "written": True, "fetched": True, "read": True}
+        ],
+        "kept": {"objects": 1},
         "redacted": [{"name": "brief.md", "sha256": BRIEF}],
         "trace": {"services": list(DEPLOYABLES), "orphan_spans": 0},
         "leftovers": {"objects": 0, "rows": 0, "workspaces": 0, "processes": 0},
@@ -77,6 +82,13 @@ def test_good_outcome_passes(report, files):
         (("announced",), [{"child_session_id": "ses_2"}], "each child's result"),
         (("announced",), [{"child_session_id": f"ses_{n}"} for n in (2, 3, 3)], "each child's result"),
         (("heard_ends",), ["ses_1", "ses_2"], "the plugin heard"),
+        (("published",), [], "the child published"),
+        (("published", 0, "name"), "other.txt", "the child published"),
+        (("published", 0, "written"), False, "the child published"),
+        (("published", 0, "fetched"), False, "the child published"),
+        (("published", 0, "read"), False, "the child published"),
+        (("kept", "objects"), 0, "of the files, only the published ones"),
+        (("kept", "objects"), 2, "of the files, only the published ones"),
         (("redacted",), [], "the handed-over content"),
         (("redacted", 0, "sha256"), "00" * 32, "the handed-over content"),
         (("trace", "services"), ["session"], "one trace shows every service (missing: attachment-blob, hook"),
@@ -101,3 +113,22 @@ def test_answer_that_lacks_a_line_is_noticed(report, files, line):
 
     assert len(failed(wanting, files)) == 1
     assert failed(wanting, files, scripted=False) == [], "what a real model makes of it is told, not judged"
+
+
+@pytest.mark.parametrize(
+    ("objects", "rows", "workspaces", "kept_files", "expected"),
+    [
+        ([], {"attachment_blob.sets": 0, "session.jobs": 0}, [], 0, True),
+        (["a"], {"attachment_blob.sets": 1, "session.jobs": 0}, [], 1, True),
+        (["a"], {"attachment_blob.sets": 1, "session.jobs": 0}, [], 0, False),
+        ([], {"attachment_blob.sets": 1, "session.jobs": 0}, [], 0, False),
+        (["a", "b"], {"attachment_blob.sets": 1, "session.jobs": 0}, [], 1, False),
+        ([], {"attachment_blob.sets": 0, "session.jobs": 0}, [], 1, False),
+        (["a"], {"attachment_blob.sets": 1, "session.jobs": 1}, [], 1, False),
+        (["a"], {"attachment_blob.sets": 1, "session.jobs": 0}, ["run_1"], 1, False),
+    ],
+)
+def test_published_files_alone_may_be_left_while_their_session_is_there(
+    objects, rows, workspaces, kept_files, expected
+):
+    assert Leftovers(objects, rows, workspaces).has_only_files(kept_files) is expected

@@ -8,6 +8,7 @@ from spawnmesh_devstack.scripted_agents import Reply, play
 DIRECTORY = ".spawnmesh/attachments/att_1"
 NOTE = Said(f"Attached files: 3, 9 bytes in all, in `{DIRECTORY}` (relative to the workspace).")
 CHILD = "ses_" + "0" * 26
+SET = "att_" + "0" * 26
 SHA = "ab" * 32
 
 
@@ -27,8 +28,8 @@ def spawned(**value: object) -> Result:
     return Result("sessions_spawn", {}, value or {"session_id": CHILD})
 
 
-def next_move(role: str, *events: Said | Result) -> Reply:
-    return play(Conversation(f"You are the {role} here.", frozenset(), (NOTE, *events)))
+def next_move(role: str, *events: Said | Result, tools: tuple[str, ...] = ()) -> Reply:
+    return play(Conversation(f"You are the {role} here.", frozenset(tools), (NOTE, *events)))
 
 
 def report(text: str) -> Said:
@@ -71,6 +72,47 @@ def test_analyst_answers_from_the_tool_results_alone():
     answer = next_move("analyst", *reads, report("lines: 12"))
 
     assert answer.text.splitlines() == ["sum of amount: 33", "lines: 12", f"sha256 of map.png: {SHA}"]
+
+
+def test_analyst_that_can_publish_writes_and_publishes_its_figures_before_it_answers():
+    picture = Result("read_file", {"path": f"{DIRECTORY}/map.png"}, {"binary": True, "sha256": SHA})
+    table = read("ledger.csv", "day,amount\n1,40\n2,-7\n")
+    known = (listed(), table, picture, spawned(), report("lines: 12"))
+    figures = next_move("analyst", *known).text
+    tools = ("write_file", "publish_files")
+
+    (write,) = next_move("analyst", *known, tools=tools).calls
+    assert (write.tool, write.arguments) == ("write_file", {"path": "figures.txt", "content": figures})
+    written = Result("write_file", write.arguments, {"bytes": len(figures)})
+    (publish,) = next_move("analyst", *known, written, tools=tools).calls
+    assert (publish.tool, publish.arguments) == ("publish_files", {"paths": ["figures.txt"]})
+    published = Result("publish_files", publish.arguments, {"set_id": SET})
+    assert next_move("analyst", *known, written, published, tools=tools).text == figures
+    refused = Result("publish_files", publish.arguments, {})
+    assert "could not be published" in next_move("analyst", *known, written, refused, tools=tools).text
+
+
+def test_coordinator_that_can_fetch_answers_from_the_published_file():
+    names = f"It published 1 file, 9 bytes.\n```\n- {SET}/figures.txt (9 bytes)\n```\n\n"
+    ended = Said(f"Session {CHILD} (figures) has finished. {names}Its result:\n\nlines: 1")
+    tools = ("fetch_files",)
+    path = f".spawnmesh/attachments/{SET}"
+
+    (fetch,) = next_move("coordinator", listed(), spawned(), ended, tools=tools).calls
+    assert (fetch.tool, fetch.arguments) == ("fetch_files", {"set_id": SET})
+    fetched = Result("fetch_files", fetch.arguments, {"rel_dir": path})
+    (look,) = next_move("coordinator", listed(), spawned(), ended, fetched, tools=tools).calls
+    assert (look.tool, look.arguments) == ("read_file", {"path": f"{path}/figures.txt"})
+    content = Result("read_file", look.arguments, {"binary": False}, "lines: 2")
+    answer = next_move("coordinator", listed(), spawned(), ended, fetched, content, tools=tools)
+    assert answer.text.splitlines()[1:] == ["lines: 2"]
+
+    assert next_move("coordinator", listed(), spawned(), ended).text.splitlines()[1:] == ["lines: 1"]
+    gone = Result("fetch_files", fetch.arguments, {})
+    told = next_move("coordinator", listed(), spawned(), ended, gone, tools=tools)
+    assert "could not be fetched" in told.text
+    nothing = next_move("coordinator", listed(), spawned(), report("lines: 1"), tools=tools)
+    assert "has not published" in nothing.text
 
 
 def test_analyst_says_so_when_its_child_failed():

@@ -32,6 +32,11 @@ def test_only_known_arguments_of_a_spawn_are_shown(name: str) -> None:
     }
 
 
+def test_a_file_by_reference_is_shown() -> None:
+    files = [{"set_id": "att_1", "name": "a.md", "new_name": "b.md"}]
+    assert redact_files("sessions_spawn", {"attachments": files}) == {"attachments": files}
+
+
 def test_other_calls_are_shown_as_they_are_stored() -> None:
     arguments = {"text": {"any": ["thing"]}, "attachments": [{"id": 1, "content": "a letter"}, "x"]}
     assert redact_files("mail", arguments) is arguments

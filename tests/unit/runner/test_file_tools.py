@@ -62,6 +62,8 @@ async def call(workspace: Path, tool_name: str, **arguments: object) -> ToolOutc
         max_workspace_bytes=ROOM_BYTES,
         peers=cast("Peers", None),  # file tools call no peer
         session_id="s",
+        epoch=1,
+        had_earlier_runner=False,
         answer_entry_id="e",
         request_id="r",
         ask=cast("Any", None),  # and no person

@@ -64,7 +64,14 @@ def test_a_tools_schema_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_spawn_tool_declares_its_attachments_in_place() -> None:
     properties = parameters_schema(SESSIONS_SPAWN)["properties"]
     assert isinstance(properties, dict)
-    assert set(properties["attachments"]["items"]["properties"]) == {"name", "content", "encoding", "path"}
+    assert set(properties["attachments"]["items"]["properties"]) == {
+        "name",
+        "content",
+        "encoding",
+        "path",
+        "set_id",
+        "new_name",
+    }
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ def acquired_transcripts(facts: Facts) -> int:
     return _accepted(facts, "acquire")
 
 
+def output_sets(facts: Facts) -> int:
+    """Count the sets that runs have published."""
+    return sum(row["position"] is not None for row in facts.rows("output_sets"))
+
+
 def pries(facts: Facts) -> int:
     """Count the answers to clients that asked for sessions of another tenant."""
     return sum(call.outcome != "unknown" for call in facts.of("pry"))

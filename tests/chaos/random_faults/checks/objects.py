@@ -31,6 +31,8 @@ def check(facts: Facts) -> list[str]:
         (row["tenant_id"], row["session_id"]) for row in facts.rows("sessions") if row["state"] == "ACTIVE"
     }
     for row in facts.rows("sets"):
+        if row["run_id"]:
+            continue  # Published files stay, and those that no call published expire.
         key = (row["tenant_id"], row["session_id"])
         if row["state"] == "STAGED" or (row["state"] == "ATTACHED" and key not in live):
             found.append(f"set {row['set_id']} of {row['session_id']} is still {row['state']}")

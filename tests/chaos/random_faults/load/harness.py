@@ -1,5 +1,5 @@
-"""A runner outside of the mesh: it claims EXTERNAL runs, keeps its leases, and sometimes forgets a
-run.
+"""A runner outside of the mesh: it claims EXTERNAL runs, keeps its leases, publishes files, and
+sometimes forgets a run.
 """
 
 import asyncio
@@ -8,9 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ContentBlock, Message, Text
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.output_pb2 import PublishFilesRequest
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
@@ -20,7 +22,7 @@ from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.chaos.random_faults.history import Call, History, Outcome
-from tests.chaos.random_faults.load.calls import Client
+from tests.chaos.random_faults.load.calls import CONTENT, Client
 
 ANSWER = "The harness says: done."
 _FORGETS = 0.2
@@ -68,6 +70,13 @@ class Harness:
         claim = transcript_pb.WriterClaim(run_id=held.run.run_id, epoch=held.run.epoch)
         acquire = transcript_pb.AcquireWriterRequest(session_id=session_id, claim=claim)
         if await self._insist(held, self.transcript, transcripts.AcquireWriter, acquire) is None:
+            return
+        publish = PublishFilesRequest(
+            epoch=held.run.epoch,
+            request_id="report",
+            files=[InlineAttachment(name="report.txt", data=f"{CONTENT} by {held.run.run_id}\n".encode())],
+        )
+        if await self._insist(held, self.session, runs.PublishFiles, publish) is None:
             return
         message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text=ANSWER))])
         for number in range(5):  # A gate requests one revision at most.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
+from spawnmesh_attachment_blob.domain.items import FileRef
 from spawnmesh_attachment_blob.domain.ranges import ByteRange
 from spawnmesh_attachment_blob.domain.sets import SetRequest
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
@@ -45,21 +46,41 @@ class Actor:
     async def act(self) -> None:
         for _ in range(STEPS):
             deed = self._rng.choices(
-                (self.stage, self.release, self.read, self.attach, self.collect), (5, 4, 2, 1, 1)
+                (self.stage, self.refer, self.release, self.read, self.attach, self.collect),
+                (5, 3, 4, 2, 1, 1),
             )[0]
             await deed()
 
     async def stage(self) -> None:
-        set_id = new_set_id()
         contents = tuple(self._rng.choices(CONTENTS, k=self._rng.randint(1, 3)))
-        items = [InlineItem(f"{n}", content, Encoding.UTF8) for n, content in enumerate(contents)]
+        await self._stage(contents, contents, [])
+
+    async def refer(self) -> None:
+        """Stage some items and files of two sets, which other actors may release."""
+        named = [set_id for _ in range(2) if (set_id := self._promised.any_set(self._rng)) is not None]
+        files = [
+            (set_id, *self._rng.choice(list(enumerate(self._promised.contents_of[set_id]))))
+            for set_id in named
+        ]
+        items = tuple(self._rng.choices(CONTENTS, k=self._rng.randint(0 if files else 1, 1)))
+        references = [
+            FileRef(set_id, f"{position}", f"{number}")
+            for number, (set_id, position, _) in enumerate(files, len(items))
+        ]
+        await self._stage((*items, *(content for *_, content in files)), items, references)
+
+    async def _stage(
+        self, contents: tuple[str, ...], inline: tuple[str, ...], references: list[FileRef]
+    ) -> None:
+        set_id = new_set_id()
+        items = [InlineItem(f"{n}", content, Encoding.UTF8) for n, content in enumerate(inline)]
         self._promised.begun.append(set_id)
+        request = SetRequest(set_id, new_id(IdKind.SESSION), items, references=references)
         try:
-            await self._deps.stager.stage_set(
-                self._tenant_id, SetRequest(set_id, new_id(IdKind.SESSION), items)
-            )
+            await self._deps.stager.stage_set(self._tenant_id, request)
         except MeshError as error:
-            if error.reason is not Reason.ATTACHMENT_SET_STATE:  # Another actor released it.
+            # Another actor released it, or a set that it refers to.
+            if error.reason is not Reason.ATTACHMENT_SET_STATE:
                 raise
         else:
             if set_id not in self._promised.given_up:

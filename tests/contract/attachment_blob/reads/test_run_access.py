@@ -19,7 +19,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.attachment_blob.fakes import Life, open_second_process
+from tests.support.attachment_blob.fakes import Steps, open_second_process
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused, text
 from tests.support.attachment_blob.uploads import (
     PART,
@@ -269,18 +269,6 @@ async def test_a_run_gets_the_same_answers_for_another_owners_id_as_for_a_free_o
 
     assert await answers_of(tenant, taken, *streams) == await answers_of(tenant, free, *streams)
     assert await get_upload(tenant, taken.upload_id, token=token) == before
-
-
-class Steps(Life):
-    """Return the names of the steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def step(self, name: str) -> None:
-        self.names.append(name)
-        super().step(name)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from psycopg import AsyncConnection
 from spawnmesh_attachment_blob.app import open_dependencies
 from spawnmesh_attachment_blob.domain.comparison import BlobEntry
+from spawnmesh_attachment_blob.domain.items import FileRef
 from spawnmesh_attachment_blob.domain.uploads import UploadKey, UploadSpec
 from spawnmesh_attachment_blob.store import blobs as blobs_store
 from spawnmesh_attachment_blob.store import garbage, sets, tenants, uploads
@@ -231,6 +232,27 @@ async def test_sets_of_a_session_and_of_a_hash_are_found_by_index(grown: Unknown
         (found,) = await sets.list_sets(connection, tenant_id, "ses_101", "", 20)
         assert (found.set_id, len(found.files)) == ("att_101", 1)
         assert await garbage.stored_sets_of(connection, tenant_id, found.files[0].sha256) == ["att_101"]
+
+
+async def test_referenced_files_are_found_by_index(grown: Unknown) -> None:
+    """Two files of one set, one of another, and some that do not exist."""
+    tenant_id = grown.tenant_id
+    await grown.insert(
+        STORED,
+        f"""insert into set_files select {OWN}, 'att_101', n, 'f' || n, 1, {HASH}, 'text/plain'
+            from generate_series(1, 10) n""",
+        f"""update blobs set state = 'LOST' where tenant_id = {OWN} and sha256 in (
+                encode(sha256('3'), 'hex'), encode(sha256('103'), 'hex'), encode(sha256('5'), 'hex')
+            )""",
+    )
+    named = [("att_101", "f2"), ("att_101", "f3"), ("att_103", "a"), ("att_103", "f5"), ("att_105", "f2")]
+    refs = [FileRef(set_id, name, "") for set_id, name in [*named, ("att_none", "a"), ("att_102", "a")]]
+    async with reading_at_most(grown, 60) as connection:
+        found = await sets.list_referenced_sets(connection, tenant_id, refs)
+
+    files = {set_id: [file.name for file in one.files] for set_id, one in found.by_id.items()}
+    assert files == {"att_101": ["f2", "f3"], "att_102": [], "att_103": ["a"], "att_105": []}
+    assert found.lost_hashes == {hashlib.sha256(content).hexdigest() for content in (b"3", b"103")}
 
 
 @pytest.mark.parametrize(("hashed", "has_it"), [("own", True), ("1", False)])
