@@ -57,6 +57,9 @@ class Life:
         if self.ended_at:
             raise Killed(self.ended_at)
 
+    async def pause(self) -> None:
+        """Wait before a transaction that stages a set. Waits for nothing here."""
+
 
 class Steps(Life):
     """Records the names of the steps."""
@@ -109,6 +112,7 @@ class MortalDatabase(Database):
         self, tenant_id: str, *call: Any
     ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
         self._life.step("before a transaction")
+        await self._life.pause()
         async with super().transaction_with_statements(tenant_id, *call) as begun:
             self._life.step("behind its first statement")
             yield begun
@@ -169,6 +173,17 @@ class BreakingDatabase(Database):
         if self.is_lost_behind:
             self.is_lost_behind = False
             raise psycopg.OperationalError("the connection is lost")
+
+
+class Slow(Life):
+    """Waits for a random time before a set is staged, so that what it was validated with changes."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+
+    async def pause(self) -> None:
+        await sleep(self._rng.choice((0, 0.005, 0.02)))
 
 
 class SlowObjects(ObjectStore):

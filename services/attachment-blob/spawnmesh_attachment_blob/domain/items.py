@@ -48,6 +48,15 @@ class ValidFile:
 
 
 @dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file of another set, and its name in the new set; empty for the same name."""
+
+    set_id: str
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file of a set. The object with the hash `sha256` holds its bytes."""
 

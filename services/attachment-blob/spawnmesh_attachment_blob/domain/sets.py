@@ -8,7 +8,7 @@ from enum import StrEnum
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_attachment_blob.domain.items import InlineItem, StoredFile, ValidFile
+from spawnmesh_attachment_blob.domain.items import FileRef, InlineItem, StoredFile, ValidFile
 from spawnmesh_attachment_blob.domain.uploads import UploadRef
 
 BLOB_NAME = "blob"
@@ -29,14 +29,18 @@ class SetRequest:
     """A set that a caller wants to stage.
 
     `uploader_session_id` is set if the set was requested by a run. A run may name only the uploads
-    of its own session.
+    of its own session, and files of sets that it may see. `run_id` and `reader_session_ids` are
+    those of an output set.
     """
 
     set_id: str
     session_id: str
     items: Sequence[InlineItem]
     uploads: Sequence[UploadRef] = ()
+    references: Sequence[FileRef] = ()
     uploader_session_id: str = ""
+    run_id: str = ""
+    reader_session_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,9 @@ class BlobRequest:
 class SetToStage:
     """A set that passed validation.
 
-    `data_by_hash` has no entry for files that were uploaded before. `key_suffix` is unique to this
-    call. The tenant's storage quota holds if `is_limited`.
+    `data_by_hash` has no entry for files that were uploaded before, and for those of other sets,
+    which have the `referenced_hashes`. `key_suffix` is unique to this call. The tenant's storage
+    quota holds if `is_limited`.
     """
 
     set_id: str
@@ -63,6 +68,9 @@ class SetToStage:
     data_by_hash: Mapping[str, bytes]
     key_suffix: str
     upload_ids: tuple[str, ...] = ()
+    referenced_hashes: frozenset[str] = frozenset()
+    run_id: str = ""
+    reader_session_ids: tuple[str, ...] = ()
     is_limited: bool = True
 
     def data_by_key(self, hashes: Iterable[str]) -> dict[str, bytes]:
@@ -72,13 +80,19 @@ class SetToStage:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentSet:
-    """The files of one session's set. A released set has no files left."""
+    """The files of one session's set. A released set has no files left.
+
+    An output set has the `run_id` of the run that published it. Runs of the sessions with the
+    `reader_session_ids` may see it, too.
+    """
 
     set_id: str
     session_id: str
     state: SetState
     files: tuple[StoredFile, ...]
     create_time: datetime
+    run_id: str = ""
+    reader_session_ids: tuple[str, ...] = ()
 
 
 def object_key(sha256: str, suffix: str) -> str:
@@ -107,18 +121,22 @@ def wrong_state(set_id: str, state: SetState) -> MeshError:
 def require_same_set(found: AttachmentSet, requested: SetToStage) -> AttachmentSet:
     """Return the existing set if the request repeats the call that staged it.
 
-    Raises ATTACHMENT_SET_STATE for a released set and ALREADY_EXISTS for other contents.
+    Raises ATTACHMENT_SET_STATE for a released set and ALREADY_EXISTS for another request.
     """
     if found.state is SetState.RELEASED:
         raise wrong_state(found.set_id, found.state)
-    if (found.session_id, found.files) != (requested.session_id, requested.files):
+    if _content(found) != _content(requested):
         raise MeshError(
             Reason.ALREADY_EXISTS,
-            f"attachment set {found.set_id} exists with other files or for another session;"
+            f"attachment set {found.set_id} exists with other files, or for another session, run or readers;"
             " choose another id",
             facts={"set_id": found.set_id},
         )
     return found
+
+
+def _content(one: AttachmentSet | SetToStage) -> tuple[object, ...]:
+    return one.session_id, one.run_id, one.reader_session_ids, one.files
 
 
 def require_set(
@@ -126,13 +144,13 @@ def require_set(
 ) -> AttachmentSet:
     """Return the set if this reader may see it.
 
-    Raises NOT_FOUND for a missing set, for a tombstone, and for a set of another session than
-    `reader_session_id` if that is given.
+    Raises NOT_FOUND for a missing set and for a tombstone. If a `reader_session_id` is given, also
+    for a set that neither belongs to this session nor names it as a reader.
     """
     is_tombstone = found is not None and not found.session_id
     if found is None or is_tombstone:
         raise not_found("attachment set", set_id)
-    if reader_session_id is not None and reader_session_id != found.session_id:
+    if reader_session_id not in (None, found.session_id, *found.reader_session_ids):
         raise not_found("attachment set", set_id)
     return found
 

@@ -20,6 +20,8 @@ class StageRefusal(StrEnum):
     """The set id was used before."""
     UPLOAD_GONE = "UPLOAD_GONE"
     """Bytes that were uploaded before are not stored any more."""
+    REFERENCE_GONE = "REFERENCE_GONE"
+    """Bytes of another set are not stored any more: it was released, or they were lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ def outcome_of(
         if rows.usage is None or rows.usage.has_room(rows.needed_bytes):
             return StageRefusal.EXISTS
         return NoRoom(rows.usage)
-    if rows.missing(requested):
-        return StageRefusal.UPLOAD_GONE
+    missing = rows.missing(requested)
+    if missing:
+        is_reference = missing - requested.data_by_hash.keys() <= requested.referenced_hashes
+        return StageRefusal.REFERENCE_GONE if is_reference else StageRefusal.UPLOAD_GONE
     return WrittenSet(rows.create_time, rows.unstored)

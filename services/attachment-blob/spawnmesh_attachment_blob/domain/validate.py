@@ -12,16 +12,17 @@ from spawnmesh_attachment_blob.domain.utf8_size import utf8_size
 
 
 def validate(
-    items: Sequence[InlineItem], limits: AttachmentLimits, uploaded: Sequence[StoredFile] = ()
+    items: Sequence[InlineItem], limits: AttachmentLimits, stored: Sequence[StoredFile] = ()
 ) -> list[ValidFile]:
     """Decode `items` and return their files in order. An empty list passes under all limits.
 
-    `uploaded` are the set's other files. They are checked after the items, under the same limits.
+    `stored` are the set's other files, whose bytes are stored already. They are checked after the
+    items, under the same limits.
     Raises AttachmentRefused for the first problem in this order: attachments enabled, number of
     files, then for each file its name, a duplicate name, its encoding and size, and the total so
     far.
     """
-    count = len(items) + len(uploaded)
+    count = len(items) + len(stored)
     if not count:
         return []
     if not limits.enabled:
@@ -38,7 +39,7 @@ def validate(
         total_bytes += len(data)
         _check_total(index, total_bytes, limits)
         files.append(ValidFile(item.name, data, hashlib.sha256(data).hexdigest(), item.mime_type))
-    for index, file in enumerate(uploaded, start=len(items)):
+    for index, file in enumerate(stored, start=len(items)):
         _check_name(index, file.name, index_by_key)
         if file.size_bytes > limits.max_file_bytes:
             facts = {"index": index, "limit_bytes": limits.max_file_bytes}

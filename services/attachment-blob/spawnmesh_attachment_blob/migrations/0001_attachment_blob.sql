@@ -56,6 +56,10 @@ create table sets (
     tenant_id text not null,
     set_id text not null,
     session_id text not null,
+    -- For an output set: the run that published the files, and the ancestors of the session, whose
+    -- runs may read them, too. No statement compares these two columns.
+    run_id text not null default '',
+    reader_session_ids text[] not null default '{}',
     state text not null check (state in ('STAGED', 'ATTACHED', 'RELEASED')),
     create_time timestamptz not null default now(),
     state_time timestamptz not null default now(),

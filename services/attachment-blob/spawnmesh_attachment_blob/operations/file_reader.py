@@ -21,7 +21,7 @@ _REFUSAL = "this replica reads as many files as it may; call again later"
 
 
 class FileReader:
-    """Reads files. If a `session_id` is given, the reader may see only the sets of that session."""
+    """Reads files. If a `session_id` is given, the reader is a run of that session."""
 
     def __init__(
         self, database: Database, objects: ObjectStore, *, max_streams: int, idle_seconds: float

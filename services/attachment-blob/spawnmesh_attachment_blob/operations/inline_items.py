@@ -22,22 +22,22 @@ _INLINE_CHARS = 64 * 1024
 
 
 async def validate_items(
-    items: Sequence[InlineItem], limits: AttachmentLimits, uploaded: Sequence[StoredFile]
+    items: Sequence[InlineItem], limits: AttachmentLimits, stored: Sequence[StoredFile]
 ) -> list[ValidFile]:
-    """Return the items' files, which fit into one set with the uploaded ones.
+    """Return the items' files, which fit into one set with the stored ones.
 
     Raises MeshError for the first problem.
     """
     if sum(len(item.content) for item in items) <= _INLINE_CHARS:
-        return _validate(items, limits, uploaded)
-    return await asyncio.to_thread(_validate, items, limits, uploaded)
+        return _validate(items, limits, stored)
+    return await asyncio.to_thread(_validate, items, limits, stored)
 
 
 def _validate(
-    items: Sequence[InlineItem], limits: AttachmentLimits, uploaded: Sequence[StoredFile]
+    items: Sequence[InlineItem], limits: AttachmentLimits, stored: Sequence[StoredFile]
 ) -> list[ValidFile]:
     try:
-        files = validate(items, limits, uploaded)
+        files = validate(items, limits, stored)
     except AttachmentRefused as refused:
         raise _error_of(items, refused) from None
     for index, file in enumerate(files):

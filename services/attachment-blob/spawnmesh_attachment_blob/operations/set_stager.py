@@ -6,16 +6,18 @@ rows; other calls do not see them. After an interruption the rows are gone, and 
 without a row may be left: the stager deletes them, or the garbage collector does.
 
 The transaction checks that the limits of the validation still hold, so that cached limits are
-enough. Each call puts its objects under new keys, so that a delayed delete of the same bytes does
-not affect them.
+enough. It locks the bytes that were stored before, so that calls that release another set with them
+wait. If bytes of a referenced set are gone by then, the validation is repeated and says why. Each
+call puts its objects under new keys, so that a delayed delete of the same bytes does not affect
+them.
 """
 
 import asyncio
 import hashlib
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Set
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection, Set
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 
 import psycopg
 import structlog
@@ -28,6 +30,7 @@ from spawnmesh_attachment_blob.clients.objects import NotAllPut, ObjectStore
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.errors import unknown_tenant
 from spawnmesh_attachment_blob.domain.items import StoredFile
+from spawnmesh_attachment_blob.domain.references import ReferencedSets, files_of_references
 from spawnmesh_attachment_blob.domain.sets import (
     BLOB_NAME,
     AttachmentSet,
@@ -76,6 +79,10 @@ log = structlog.get_logger()
 Validation = Callable[[], Awaitable[tuple[AttachmentLimits, SetToStage]]]
 
 
+class _ReferenceGone(Exception):
+    """Bytes of another set went after the validation. It rolls the transaction back."""
+
+
 class SetStager:
     """Stages sets and payloads, and deletes the objects of a call that failed."""
 
@@ -103,7 +110,7 @@ class SetStager:
         async with self._acquire_bytes(tenant_id, sum(sys.getsizeof(item.content) for item in request.items)):
             cached = self._limits.get(tenant_id)
             set_to_stage = None
-            if cached is not None and not request.uploads:
+            if cached is not None and not (request.uploads or request.references):
                 set_to_stage = await _validate_with_cached(request, cached)
 
             async def validate() -> tuple[AttachmentLimits, SetToStage]:
@@ -125,7 +132,8 @@ class SetStager:
             )
 
             async def read_limits() -> tuple[AttachmentLimits, SetToStage]:
-                return (await self._tenant(tenant_id)).policy.limits, set_to_stage
+                async with self._database.transaction(tenant_id) as connection:
+                    return (await self._tenant(connection, tenant_id)).policy.limits, set_to_stage
 
             await self._write(tenant_id, self._limits.get(tenant_id), set_to_stage, read_limits)
             return file
@@ -145,31 +153,35 @@ class SetStager:
         set_to_stage: SetToStage | None,
         validate: Validation,
     ) -> AttachmentSet:
-        """Write the set, and validate it again as long as the limits turn out to be out of date."""
+        """Write the set. Validate it again as long as what it was validated with is out of date."""
         while True:
             if limits is None or set_to_stage is None:
                 limits, set_to_stage = await validate()
             async with self._s3_limiter.acquire(tenant_id):
                 objects = set_to_stage.data_by_key(set_to_stage.data_by_hash)
-                with self._objects.presign(tenant_id, objects):
+                with self._objects.presign(tenant_id, objects), suppress(_ReferenceGone):
                     written = await self._try_write(tenant_id, limits, set_to_stage)
-            if written is not None:
-                return written
+                    if written is not None:
+                        return written
             limits = None
 
     async def _validate(self, tenant_id: str, request: SetRequest) -> tuple[AttachmentLimits, SetToStage]:
         """Validate the set with the stored limits and return both."""
         keys = [UploadKey(request.uploader_session_id, ref.upload_id) for ref in request.uploads]
-        tenant = await self._tenant(tenant_id, request.set_id, keys)
+        async with self._database.transaction(tenant_id) as connection:
+            tenant = await self._tenant(connection, tenant_id, request.set_id, keys)
+            limits = _limits_of_set(request.set_id, tenant)
+            found = ReferencedSets({})
+            if request.references:
+                found = await sets.list_referenced_sets(connection, tenant_id, request.references)
         uploaded = files_of_uploads(request.uploads, tenant.uploads)
-        set_to_stage = await _set_to_stage(request, _limits_of_set(request.set_id, tenant), uploaded)
-        return tenant.policy.limits, set_to_stage
+        referenced = files_of_references(request.references, found, request.uploader_session_id or None)
+        return tenant.policy.limits, await _set_to_stage(request, limits, uploaded, referenced)
 
     async def _tenant(
-        self, tenant_id: str, set_id: str = "", keys: list[UploadKey] | None = None
+        self, connection: Connection, tenant_id: str, set_id: str = "", keys: Collection[UploadKey] = ()
     ) -> TenantRow:
-        async with self._database.transaction(tenant_id) as connection:
-            tenant = await tenants.get_tenant(connection, tenant_id, set_id, keys or ())
+        tenant = await tenants.get_tenant(connection, tenant_id, set_id, keys)
         if tenant is None:
             raise unknown_tenant()
         self._limits.put(tenant_id, tenant.policy.limits)
@@ -181,7 +193,7 @@ class SetStager:
         """Return the durable set.
 
         Returns None if the limits changed or the existing set went. Then validate again. The block
-        commits, except if it raises: UPLOAD_GONE must be rolled back.
+        commits, except if it raises: UPLOAD_GONE and REFERENCE_GONE must be rolled back.
         """
         async with AsyncExitStack() as transaction:
             connection, outcome = await transaction.enter_async_context(
@@ -203,6 +215,8 @@ class SetStager:
                         SetState.STAGED,
                         set_to_stage.files,
                         outcome.create_time,
+                        set_to_stage.run_id,
+                        set_to_stage.reader_session_ids,
                     )
                 case StageRefusal.EXISTS:
                     found = await sets.get_set(connection, tenant_id, set_to_stage.set_id)
@@ -220,6 +234,8 @@ class SetStager:
                     raise unknown_tenant()
                 case StageRefusal.UPLOAD_GONE:
                     raise not_found("upload", ", ".join(set_to_stage.upload_ids))
+                case StageRefusal.REFERENCE_GONE:
+                    raise _ReferenceGone
 
     async def _put_and_commit(
         self,
@@ -286,23 +302,29 @@ async def _validate_with_cached(request: SetRequest, cached: AttachmentLimits) -
     Return None if the set fails: the stored limits may allow more.
     """
     try:
-        return await _set_to_stage(request, cached, ())
+        return await _set_to_stage(request, cached)
     except MeshError:
         return None
 
 
 async def _set_to_stage(
-    request: SetRequest, limits: AttachmentLimits, uploaded: tuple[StoredFile, ...]
+    request: SetRequest,
+    limits: AttachmentLimits,
+    uploaded: tuple[StoredFile, ...] = (),
+    referenced: tuple[StoredFile, ...] = (),
 ) -> SetToStage:
     """Validate the request. Raises MeshError."""
-    files = await validate_items(request.items, limits, uploaded)
+    files = await validate_items(request.items, limits, (*uploaded, *referenced))
     return SetToStage(
         request.set_id,
         request.session_id,
-        (*stored_files(files), *uploaded),
+        (*stored_files(files), *uploaded, *referenced),
         {file.sha256: file.data for file in files},
         secrets.token_hex(8),
         tuple(ref.upload_id for ref in request.uploads),
+        frozenset(file.sha256 for file in referenced),
+        request.run_id,
+        request.reader_session_ids,
     )
 
 

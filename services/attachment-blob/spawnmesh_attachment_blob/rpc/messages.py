@@ -12,6 +12,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits, Encoding, InlineItem
+from spawnmesh_attachment_blob.domain.items import FileRef
 from spawnmesh_attachment_blob.domain.limits import DEFAULT_MAX_STORED_BYTES, AttachmentPolicy
 from spawnmesh_attachment_blob.domain.mime import mime_type_problem
 from spawnmesh_attachment_blob.domain.ranges import ByteRange
@@ -29,7 +30,7 @@ _ENCODING = {attachment_pb2.ENCODING_UTF8: Encoding.UTF8, attachment_pb2.ENCODIN
 
 
 def reader_session_id(caller: Caller) -> str | None:
-    """Return the only session whose sets the caller may see.
+    """Return the session of a run, which may see its own sets and those that name it as a reader.
 
     Returns None if the caller may see all sets of the tenant.
     """
@@ -99,7 +100,21 @@ def parse_set(request: pb.StageSetRequest) -> SetRequest:
         parse_session_id(request.session_id),
         _parse_items(request.items),
         [UploadRef(parse_upload_id(upload.upload_id), upload.name) for upload in request.uploads],
+        [_parse_reference(index, ref) for index, ref in enumerate(request.references)],
         _parse_id(IdKind.SESSION, "uploader_session_id", uploader) if uploader else "",
+        _parse_id(IdKind.RUN, "run_id", request.run_id) if request.run_id else "",
+        _parse_readers(request.reader_session_ids),
+    )
+
+
+def _parse_readers(session_ids: Iterable[str]) -> tuple[str, ...]:
+    """Parse the readers of a set. They are sorted: a repeat may name them in another order."""
+    return tuple(sorted({_parse_id(IdKind.SESSION, "reader_session_ids", one) for one in session_ids}))
+
+
+def _parse_reference(index: int, ref: attachment_pb2.ReferencedFile) -> FileRef:
+    return FileRef(
+        _parse_id(IdKind.ATTACHMENT_SET, f"references[{index}].set_id", ref.set_id), ref.name, ref.new_name
     )
 
 
@@ -162,6 +177,7 @@ def render_set(attachment_set: AttachmentSet) -> attachment_pb2.AttachmentSet:
         ],
         total_bytes=sum(file.size_bytes for file in attachment_set.files),
         create_time=render_time(attachment_set.create_time),
+        run_id=attachment_set.run_id,
     )
 
 

@@ -1,4 +1,4 @@
-"""StageSet. Checks all items and uploads, then stores them as one set, or stores nothing."""
+"""StageSet. Checks all items, uploads and references, then stores one set, or stores nothing."""
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller

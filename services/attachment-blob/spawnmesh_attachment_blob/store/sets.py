@@ -3,7 +3,7 @@
 `stage_set` opens a transaction of its own. Every other function runs within the caller's.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,9 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_postgres.tenant_purges import JOIN_WRITERS, join_writers
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
-from spawnmesh_attachment_blob.domain.items import StoredFile
+from spawnmesh_attachment_blob.domain.items import FileRef, StoredFile
+from spawnmesh_attachment_blob.domain.names import name_problem
+from spawnmesh_attachment_blob.domain.references import ReferencedSets
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, SetToStage, object_key
 from spawnmesh_attachment_blob.domain.staging import NoRoom, StagedRows, StageRefusal, WrittenSet, outcome_of
 from spawnmesh_attachment_blob.domain.storage import StorageUsage
@@ -23,12 +25,20 @@ from spawnmesh_attachment_blob.domain.storage import StorageUsage
 _SQL = load_statements(__name__)
 ATTACH_SET = _SQL["attach_set"]
 
+_FILE_COLUMNS = 4  # What a statement selects behind them does not describe the file.
 _Arguments = dict[str, str | int | bool | list[str] | None]
 
 
 def _set(row: DictRow) -> AttachmentSet:
-    files = tuple(StoredFile(*file) for file in row["files"])
-    return AttachmentSet(row["set_id"], row["session_id"], SetState(row["state"]), files, row["create_time"])
+    return AttachmentSet(
+        row["set_id"],
+        row["session_id"],
+        SetState(row["state"]),
+        tuple(StoredFile(*file[:_FILE_COLUMNS]) for file in row["files"]),
+        row["create_time"],
+        row["run_id"],
+        tuple(row["reader_session_ids"]),
+    )
 
 
 @asynccontextmanager
@@ -45,8 +55,8 @@ async def stage_set(
     Other transactions do not see its rows.
 
     Commit a WrittenSet when its objects are put, with their bytes in the tenant's usage. Roll back
-    UPLOAD_GONE by leaving the block with an error. After every other refusal there is nothing to
-    roll back.
+    UPLOAD_GONE and REFERENCE_GONE by leaving the block with an error. After every other refusal
+    there is nothing to roll back.
 
     All transactions take their locks in one order, so that no two wait for each other: the set,
     then blobs without a row in the order of their hashes, then blobs with a row in that order.
@@ -96,7 +106,7 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
             "object_key": object_key(file.sha256, requested.key_suffix),
         }
         for file in requested.files
-        if file.sha256 in requested.data_by_hash  # Else the bytes were uploaded before.
+        if file.sha256 in requested.data_by_hash  # Else the bytes were stored before.
     }
     return {
         "tenant_id": tenant_id,
@@ -106,6 +116,8 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
         "max_total_bytes": limits.max_total_bytes,
         "set_id": requested.set_id,
         "session_id": requested.session_id,
+        "run_id": requested.run_id,
+        "reader_session_ids": list(requested.reader_session_ids),
         # A JSON array costs the caller less than a list for each column.
         "files": orjson.dumps(files).decode(),
         "new_bytes": sum(blob["size_bytes"] for blob in blobs.values()) if requested.is_limited else 0,
@@ -146,6 +158,23 @@ async def get_set(connection: Connection, tenant_id: str, set_id: str) -> Attach
     cursor = await connection.execute(_SQL["get_set"], {"tenant_id": tenant_id, "set_id": set_id})
     row = await cursor.fetchone()
     return None if row is None else _set(row)
+
+
+async def list_referenced_sets(
+    connection: Connection, tenant_id: str, refs: Collection[FileRef]
+) -> ReferencedSets:
+    """Return those of the sets that exist, with those of the named files that they have."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "set_ids": [ref.set_id for ref in refs],
+        # No file has a name that is not portable, and PostgreSQL accepts no NUL.
+        "names": ["" if name_problem(ref.name) else ref.name for ref in refs],
+    }
+    rows = await (await connection.execute(_SQL["list_referenced_sets"], arguments)).fetchall()
+    lost_hashes = frozenset(
+        sha256 for row in rows for *_, sha256, _mime_type, is_lost in row["files"] if is_lost
+    )
+    return ReferencedSets({row["set_id"]: _set(row) for row in rows}, lost_hashes)
 
 
 async def list_sets(

@@ -25,8 +25,9 @@ with quota as (
     where t.tenant_id = %(tenant_id)s
 ),
 written as (
-    insert into sets (tenant_id, set_id, session_id, state)
-    select t.tenant_id, %(set_id)s, %(session_id)s, 'STAGED'
+    insert into sets (tenant_id, set_id, session_id, run_id, reader_session_ids, state)
+    select
+        t.tenant_id, %(set_id)s, %(session_id)s, %(run_id)s, %(reader_session_ids)s::text[], 'STAGED'
     from attachment_tenants t
     where t.tenant_id = %(tenant_id)s
         and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s)
@@ -92,14 +93,14 @@ for update of b;
 update blobs
 set state = 'STORED', state_time = now(), object_key = %(keys)s::jsonb ->> sha256
 where tenant_id = %(tenant_id)s and sha256 = any(%(hashes)s::text[]) and state <> 'STORED'
-    -- Bytes that were uploaded before have no new key.
+    -- Bytes of uploads and of other sets have no new key.
     and %(keys)s::jsonb ->> sha256 is not null
 returning sha256;
 
 -- name: get_set
 -- Takes no lock. Index: sets_pkey, set_files_pkey.
 select
-    s.set_id, s.session_id, s.state, s.create_time,
+    s.set_id, s.session_id, s.run_id, s.reader_session_ids, s.state, s.create_time,
     (
         select coalesce(
             jsonb_agg(jsonb_build_array(f.name, f.size_bytes, f.sha256, f.mime_type) order by f.position),
@@ -116,7 +117,7 @@ where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s;
 -- of another kind: ids of sets sort before 'b' in every collation.
 -- Index: sets_pkey, set_files_pkey.
 select
-    s.set_id, s.session_id, s.state, s.create_time,
+    s.set_id, s.session_id, s.run_id, s.reader_session_ids, s.state, s.create_time,
     (
         select coalesce(
             jsonb_agg(jsonb_build_array(f.name, f.size_bytes, f.sha256, f.mime_type) order by f.position),
@@ -136,7 +137,7 @@ limit (select %(limit)s::bigint);
 -- of another kind: ids of sets sort before 'b' in every collation.
 -- Index: sets_session_idx, set_files_pkey.
 select
-    s.set_id, s.session_id, s.state, s.create_time,
+    s.set_id, s.session_id, s.run_id, s.reader_session_ids, s.state, s.create_time,
     (
         select coalesce(
             jsonb_agg(jsonb_build_array(f.name, f.size_bytes, f.sha256, f.mime_type) order by f.position),
@@ -150,6 +151,34 @@ where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and starts_w
     and s.set_id < coalesce(nullif(%(before)s, ''), 'b')
 order by s.set_id desc
 limit (select %(limit)s::bigint);
+
+-- name: list_referenced_sets
+-- Takes no lock. Finds the sets, each with those of its files that are named together with its id,
+-- and whether their bytes are not stored. All is of one snapshot: the bytes of a set that is not
+-- RELEASED are stored, unless they were lost. Reads all files of the sets.
+-- Index: sets_pkey, set_files_pkey, blobs_pkey.
+select
+    s.set_id, s.session_id, s.run_id, s.reader_session_ids, s.state, s.create_time,
+    (
+        select coalesce(
+            jsonb_agg(
+                jsonb_build_array(f.name, f.size_bytes, f.sha256, f.mime_type, (
+                    select b.state from blobs b where b.tenant_id = %(tenant_id)s and b.sha256 = f.sha256
+                ) is distinct from 'STORED')
+                order by f.position
+            ),
+            '[]'
+        )
+        from set_files f
+        where f.tenant_id = %(tenant_id)s and f.set_id = s.set_id
+            and f.name = any(array(
+                select r.name
+                from unnest(%(set_ids)s::text[], %(names)s::text[]) as r (set_id, name)
+                where r.set_id = s.set_id
+            ))
+    ) as files
+from sets s
+where s.tenant_id = %(tenant_id)s and s.set_id = any(%(set_ids)s::text[]);
 
 -- name: lock_set
 -- Locks the set: waits for a transaction that removes its files. Index: sets_pkey.

@@ -14,7 +14,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fakes import SlowObjects, attach, open_second_process
+from tests.support.attachment_blob.fakes import Slow, SlowObjects, attach, open_second_process
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id
 
 CONTENTS = ("red", "green", "blue")
@@ -52,11 +52,12 @@ class Actor:
             await deed()
 
     async def stage(self) -> None:
-        contents = tuple(self._rng.choices(CONTENTS, k=self._rng.randint(1, 3)))
+        own = f"{self._rng.random()}"
+        contents = tuple(self._rng.choices((*CONTENTS, own), k=self._rng.randint(1, 3)))
         await self._stage(contents, contents, [])
 
     async def refer(self) -> None:
-        """Stage some items and files of two sets, which other actors may release."""
+        """Stage some items and files of two sets, which this and other actors may release."""
         named = [set_id for _ in range(2) if (set_id := self._promised.any_set(self._rng)) is not None]
         files = [
             (set_id, *self._rng.choice(list(enumerate(self._promised.contents_of[set_id]))))
@@ -67,7 +68,9 @@ class Actor:
             FileRef(set_id, f"{position}", f"{number}")
             for number, (set_id, position, _) in enumerate(files, len(items))
         ]
-        await self._stage((*items, *(content for *_, content in files)), items, references)
+        contents = (*items, *(content for *_, content in files))
+        releases = [self._release(named[0])] if named and self._rng.random() < 0.5 else []
+        await asyncio.gather(self._stage(contents, items, references), *releases)
 
     async def _stage(
         self, contents: tuple[str, ...], inline: tuple[str, ...], references: list[FileRef]
@@ -92,9 +95,12 @@ class Actor:
         if self._rng.random() < 0.2 and self._promised.begun:
             set_id = self._rng.choice(self._promised.begun)
         if set_id is not None:
-            self._promised.given_up.add(set_id)
-            self._promised.contents_of.pop(set_id, None)
-            await self._deps.releaser.release_set(self._tenant_id, set_id)
+            await self._release(set_id)
+
+    async def _release(self, set_id: str) -> None:
+        self._promised.given_up.add(set_id)
+        self._promised.contents_of.pop(set_id, None)
+        await self._deps.releaser.release_set(self._tenant_id, set_id)
 
     async def read(self) -> None:
         set_id = self._promised.any_set(self._rng)
@@ -126,10 +132,10 @@ class Actor:
 @pytest.mark.parametrize("seed", range(1, 5))
 async def test_no_interleaving_loses_promised_bytes_or_keeps_others(tenant: Tenant, seed: int) -> None:
     promised = Promised()
-    SlowObjects.rng = random.Random(seed)
+    SlowObjects.rng, slow = random.Random(seed), Slow(random.Random(seed))
     async with (
-        open_second_process(tenant.service, objects_kind=SlowObjects) as one,
-        open_second_process(tenant.service, objects_kind=SlowObjects) as other,
+        open_second_process(tenant.service, life=slow, objects_kind=SlowObjects) as one,
+        open_second_process(tenant.service, life=slow, objects_kind=SlowObjects) as other,
     ):
         rngs = [random.Random(f"{seed}/{number}") for number in range(ACTORS)]
         actors = [Actor(tenant, (one, other)[n % 2], promised, rng) for n, rng in enumerate(rngs)]

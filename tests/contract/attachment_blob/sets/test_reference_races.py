@@ -117,17 +117,11 @@ async def test_a_source_that_is_released_meanwhile_may_leave_its_bytes(tenant: T
     assert await tenant.read(staged.set_id, "a") == b"source"
 
 
-async def test_an_upload_that_goes_is_reported_before_a_reference(tenant: Tenant) -> None:
+async def test_an_upload_whose_bytes_are_lost_beside_a_reference_is_not_found(tenant: Tenant) -> None:
+    """The collector has marked the bytes, and has not deleted the upload yet."""
     source, done = await tenant.stage(text("a", "source")), await upload(tenant, b"uploaded")
     database = BreakingDatabase(tenant.service.database)
-
-    async def goes() -> None:
-        await tenant.release(source.set_id)
-        async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-            await connection.execute("delete from uploads")
-            await connection.execute("delete from blobs")
-
-    database.meanwhile = goes
+    database.meanwhile = lambda: lose(tenant, source.set_id)
     request = SetRequest(
         new_set_id(),
         CHILD,

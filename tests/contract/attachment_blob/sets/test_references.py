@@ -119,7 +119,7 @@ async def test_a_client_refers_to_no_set_of_another_tenant_and_to_no_payload(
     assert [row["set_id"] for row in await tenant.rows("sets")] == [blob_id]
 
 
-@pytest.mark.parametrize("uploader", ["", PARENT, CHILD])
+@pytest.mark.parametrize("uploader", ["", PARENT, CHILD], ids=["client", "parent", "child"])
 async def test_a_reference_to_a_released_set_is_refused(tenant: Tenant, uploader: str) -> None:
     made = await publish(tenant, text("a", "made"), session_id=CHILD, readers=[PARENT])
     kept = await tenant.stage(text("a", "made"))
