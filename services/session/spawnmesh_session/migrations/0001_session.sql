@@ -22,8 +22,8 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
---     session_events, approvals, output_sets, tenant_deletions, revoked_tokens, service_uptime, shared_hooks,
---     audit_chains, audit_events
+--     session_events, approvals, output_sets, tenant_deletions, revoked_tokens, service_uptime,
+--     shared_hooks, audit_chains, audit_events
 --   Row-level security
 --   Views
 --     tenant_directory, served_time

@@ -30,8 +30,8 @@ with published as (
 select * from published
 
 -- name: abandon_output_set
--- The transaction has locked the session and the run. Deletes a set that is not published, and locks
--- the run. Index: output_sets_pkey, runs_pkey.
+-- The transaction has locked the session and the run. Deletes a set that is not published, and
+-- locks the run. Index: output_sets_pkey, runs_pkey.
 with abandoned as (
     delete from output_sets where tenant_id = %(tenant_id)s and set_id = %(set_id)s and position is null
     returning run_id
@@ -40,9 +40,9 @@ update runs set output_set_count = output_set_count - 1
 where tenant_id = %(tenant_id)s and run_id in (select run_id from abandoned)
 
 -- name: list_output_sets
--- Takes no lock. The published sets of a session behind a position. An empty text does not filter. `bytes` is
--- the sum of the sizes up to the row. A limit is a subquery, so that the planner expects to need a
--- tenth of the rows. Index: output_sets_session_idx.
+-- Takes no lock. The published sets of a session behind a position. An empty text does not filter.
+-- `bytes` is the sum of the sizes up to the row. A limit is a subquery, so that the planner expects
+-- to need a tenth of the rows. Index: output_sets_session_idx.
 select *, sum(512 + octet_length(files::text)) over (order by position) as bytes
 from (
     select * from output_sets
