@@ -52,6 +52,8 @@ FILE_TEXTS = frozenset(
         "type",
         "sha256",
         "uploadid",
+        "setid",
+        "newname",
         "id",
         "label",
         "description",

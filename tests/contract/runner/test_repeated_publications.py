@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, InlineAttachment
@@ -17,6 +18,7 @@ from spawnmesh_runner.clients import retry
 from spawnmesh_runner.domain.request_ids import call_request_id
 from spawnmesh_runner.loop.messages import text_message, text_of
 from spawnmesh_runner.tools import publish_files
+from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
@@ -229,16 +231,28 @@ async def test_RequestApproval__a_publication_cannot_wait_for_a_person(
     assert (mesh.approvals.requests, mesh.outputs.requests) == ([], [])
 
 
+class CountedTokens(TokenMinter):
+    """The tokens of the heartbeats, and their number."""
+
+    count = 0
+
+    def run_token(self, *arguments: Any) -> str:
+        self.count += 1
+        return super().run_token(*arguments)
+
+
 async def test_InterruptRun__a_publication_is_finished_and_its_result_is_kept(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.answers.append(calling(WRITE, PUBLISH, ("c3", *WRITE[1:])))
     mesh.outputs.hold_answer = asyncio.Event()
+    mesh.minter = tokens = CountedTokens("session", keys / "session.pem")
     mesh.queue_run(tools=TOOLS)
     async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
         await eventually(lambda: mesh.outputs.requests)
         mesh.change(run_pb.INTERRUPT_RUN)
-        await eventually(lambda: mesh.changes.empty())
+        reported_count = tokens.count + 2  # The runner knows before it sends the next heartbeat.
+        await eventually(lambda: tokens.count >= reported_count)
         mesh.outputs.hold_answer.set()
         await eventually(lambda: mesh.interrupted)
     [_, text, after] = map(text_of, mesh.messages(RESULT))

@@ -19,6 +19,7 @@ from spawnmesh_runner.tools.calling.call import ToolOutcome, argument_refusal, r
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 from spawnmesh_runner.tools.calling.registry import declaration
 from spawnmesh_runner.tools.calling.tool import AnyTool, RemoteTool, json_line
+from spawnmesh_runner.tools.publish_files import PUBLISH_FILES
 
 _CANNOT_WAIT = (Reason.SECRET_NOT_KEPT, Reason.INVALID_REQUEST, Reason.RUN_QUEUE_FULL)
 """The session service lets no run wait for a decision on a call with these reasons."""
@@ -62,6 +63,12 @@ async def ask_for_approval(
             "APPROVAL_NOT_POSSIBLE",
             "a person must approve this call, and the content of a file is not kept until then; hand"
             " nothing over by content",
+        )
+    if tool.name == PUBLISH_FILES.name:
+        return refusal(
+            "APPROVAL_NOT_POSSIBLE",
+            "a person must approve this call, and files of the workspace are not kept until then; give what"
+            " matters in your answer, and say that publish_files needs an approval here",
         )
     subject = approval_pb2.ToolCallSubject(
         tool_name=tool.name,

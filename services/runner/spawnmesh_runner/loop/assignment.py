@@ -24,6 +24,7 @@ from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.lost_files import LostFiles
 from spawnmesh_runner.tools.calling.registry import BUILT_IN
 from spawnmesh_runner.tools.calling.tool import AnyTool
+from spawnmesh_runner.tools.fetch_files import FETCH_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,9 @@ class Assignment:
     @property
     def system_prompt(self) -> str:
         """The agent's system prompt, followed by the notes."""
-        return "\n\n".join(
-            filter(None, (self.claimed.agent.system_prompt, self.tools_note, self.lost_files.note))
-        )
+        can_fetch = FETCH_FILES.name in self.tools
+        lost = self.lost_files.note(self.claimed.run.output_file_count if can_fetch else 0)
+        return "\n\n".join(filter(None, (self.claimed.agent.system_prompt, self.tools_note, lost)))
 
     @property
     def has_final_effects(self) -> bool:

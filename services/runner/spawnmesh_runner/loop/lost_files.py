@@ -7,6 +7,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.messages import calls_of
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
+from spawnmesh_runner.tools.fetch_files import FETCH_FILES
 from spawnmesh_runner.tools.write_file import WRITE_FILE
 
 _MAX_NAMES = 20
@@ -21,6 +22,7 @@ class LostFiles:
     """
 
     paths: dict[str, None] = field(default_factory=dict)
+    has_fetched: bool = False
     results: dict[str, message_pb2.Message] = field(default_factory=dict)
 
     def add_message(self, message: message_pb2.Message) -> None:
@@ -30,32 +32,40 @@ class LostFiles:
         elif message.role == message_pb2.ROLE_ASSISTANT:
             for call in reversed(calls_of(message)):
                 result = self.results.get(call.tool_call_id)
-                if call.name == WRITE_FILE.name and result is not None and not result.is_error:
+                if result is None or result.is_error:
+                    continue
+                self.has_fetched = self.has_fetched or call.name == FETCH_FILES.name
+                if call.name == WRITE_FILE.name:
                     made, *_ = (*calls_of(result), call)  # A plugin may have changed the path.
                     self.paths.update(dict.fromkeys(_path_of(made)))
             self.results.clear()
 
-    @property
-    def note(self) -> str:
+    def note(self, published_count: int) -> str:
         """Tell the model which files are lost; empty if there are none.
 
-        The note stays for the rest of the run, whatever the run writes again.
+        `published_count` is the number of files that the run had published before. The note stays
+        for the rest of the run, whatever the run writes again.
         """
-        if not self.paths:
+        if not self.paths and not self.has_fetched:
             return ""
+        sentences = ["Your earlier runner was replaced, and its workspace is gone."]
+        if self.has_fetched:
+            sentences.append("What fetch_files brought there is gone, too: fetch it again.")
+        if published_count:
+            sentences.append(
+                f"The files that you published ({published_count}) are kept: fetch_files brings a set of them"
+                " back."
+            )
+        if not self.paths:
+            return " ".join(sentences)
         names = [f"- {_shown(path)}" for path in list(self.paths)[:_MAX_NAMES]]
         more = f"\n...and {len(self.paths) - len(names)} more" if len(self.paths) > len(names) else ""
-        return "\n".join(
-            (
-                "Your earlier runner was replaced, and its workspace is gone."
-                " Of the files that you wrote there,"
-                " the workspace that you have now holds only those that you have written again since."
-                " It holds the attached files. The names that you wrote to before, newest first:",
-                "```",
-                *names,
-                "```" + more,
-            )
+        sentences.append(
+            "Of the files that you wrote there, the workspace that you have now holds only those that you"
+            " have written again since. It holds the attached files. The names that you wrote to before,"
+            " newest first:"
         )
+        return "\n".join((" ".join(sentences), "```", *names, "```" + more))
 
 
 def _path_of(call: message_pb2.ToolCall) -> list[str]:

@@ -33,6 +33,7 @@ from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call, refus
 from spawnmesh_runner.tools.calling.call_arguments import is_unredacted
 from spawnmesh_runner.tools.calling.interrupted_spawn import interrupted_spawn_outcome
 from spawnmesh_runner.tools.calling.tool import AnyTool, CallScope
+from spawnmesh_runner.tools.publish_files import PUBLISH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 
 _NOT_MADE = refusal("INTERRUPTED", "you were interrupted before this call, and it was not made")
@@ -152,6 +153,8 @@ def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
         max_workspace_bytes=assignment.max_workspace_bytes,
         peers=assignment.peers,
         session_id=assignment.session_id,
+        epoch=assignment.epoch,
+        had_earlier_runner=assignment.epoch > assignment.first_epoch,
         answer_entry_id=call.answer_entry_id,
         request_id=call_request_id(call.answer_entry_id, call.index),
         ask=partial(ask_person, assignment, call),
@@ -236,10 +239,10 @@ async def _make(
     """Make the call, and cut it short at an interrupt.
 
     A spawn is waited for: it is soon over, and the model should know of the child. So is a
-    question: the run is soon given up.
+    publication, for its files. And so is a question: the run is soon given up.
     """
     making = execute_call(tool, call, scope)
-    if tool.name in (SESSIONS_SPAWN.name, ASK_USER.name):
+    if tool.name in (SESSIONS_SPAWN.name, PUBLISH_FILES.name, ASK_USER.name):
         return await making
     try:
         return await assignment.interruption.cut_turn(making)

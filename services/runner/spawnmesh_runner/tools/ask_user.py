@@ -28,7 +28,8 @@ ASK_USER = Tool(
     name="ask_user",
     description=(
         "Asks the person whom you work for, and gives the answer. It can take hours, and files in your"
-        " workspace are lost meanwhile. Ask only if you cannot go on without an answer."
+        " workspace are lost meanwhile; published ones are kept. Ask only if you cannot go on without an"
+        " answer."
     ),
     arguments=AskUser,
     execute=_execute,

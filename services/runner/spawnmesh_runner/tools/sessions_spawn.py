@@ -15,8 +15,10 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.reasons import is_passing, is_undone_by_outage
 from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_runner.tools.calling.published_files import render_files
 from spawnmesh_runner.tools.calling.spawn_outcome import find_child, may_have_spawned, unknown_spawn_refusal
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.fetch_files import SET_ID_PATTERN
 
 # The limit of one request. The tenant's own limits are usually tighter, and the mesh enforces
 # those.
@@ -43,10 +45,22 @@ _IS_REDACTED = (
 
 
 class SpawnAttachment(Arguments):
-    name: str = Field(default="", description="File name for the child; may be left out with `path`.")
+    name: str = Field(
+        default="",
+        description="File name for the child; may be left out with `path`. With `set_id`: its name there.",
+    )
     content: str = Field(default="", description="The file's content, written in `encoding`.")
     encoding: Literal["utf8", "base64"] = Field(default="utf8", description="How `content` is written.")
     path: str = Field(default="", description="Instead of `content`: a file of this workspace to hand over.")
+    set_id: str = Field(
+        default="",
+        pattern=f"^$|{SET_ID_PATTERN}",
+        description=(
+            "Instead of `content`: the set that has the file `name`, such as files that a child published."
+            " The file need not be in this workspace."
+        ),
+    )
+    new_name: str = Field(default="", description="With `set_id`: another file name for the child.")
 
     @field_validator("content", mode="before")
     @classmethod
@@ -57,8 +71,12 @@ class SpawnAttachment(Arguments):
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
-        if bool(self.path) == ("content" in self.model_fields_set):
-            raise ValueError("give either content or path")
+        if [bool(self.path), bool(self.set_id), "content" in self.model_fields_set].count(True) != 1:
+            raise ValueError("give one of content, path and set_id")
+        if self.set_id and not self.name:
+            raise ValueError("give the name that the file has in the set")
+        if self.new_name and not self.set_id:
+            raise ValueError("new_name goes with set_id; without it, name is the name for the child")
         return self
 
 
@@ -96,6 +114,11 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
         thinking=_THINKING[arguments.thinking],
         cleanup=_CLEANUPS[arguments.cleanup],
         attachments=attachments,
+        references=[
+            attachment_pb2.ReferencedFile(set_id=one.set_id, name=one.name, new_name=one.new_name)
+            for one in arguments.attachments
+            if one.set_id
+        ],
     )
     peers = scope.peers
     try:
@@ -133,9 +156,7 @@ def render_spawned(session: session_pb2.Session) -> dict[str, object]:
             "count": receipt.count,
             "total_bytes": receipt.total_bytes,
             "rel_dir": receipt.rel_dir,
-            "files": [
-                {"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files
-            ],
+            "files": render_files(receipt.files),
         }
     return answer
 
@@ -148,13 +169,15 @@ def is_redaction_marker(content: object) -> bool:
 def _attachments(
     workspace: Path, attachments: Sequence[SpawnAttachment]
 ) -> list[attachment_pb2.InlineAttachment]:
-    """Return the files as the mesh accepts them.
+    """Return the files as the mesh accepts them, without those of sets.
 
     Raises ToolRefused over MAX_WORKSPACE_FILE_BYTES in all, and MaterializeError.
     """
     left_bytes = MAX_WORKSPACE_FILE_BYTES
     inline = []
     for attachment in attachments:
+        if attachment.set_id:
+            continue
         if not attachment.path:
             encoding = _ENCODINGS[attachment.encoding]
             inline.append(

@@ -7,9 +7,9 @@ from pydantic import Field
 from spawnmesh_materialize import open_for_writing
 from spawnmesh_materialize.errors import os_errors_typed
 
-from spawnmesh_runner.clients.sandbox.disk import Unreadable, directory_bytes
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_runner.tools.calling.room import require_room
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
 
 MAX_WRITE_BYTES = 1024 * 1024
@@ -29,27 +29,11 @@ def write_file(workspace: Path, max_workspace_bytes: int, path: str, content: st
     data = content.encode("utf-8")
     if len(data) > MAX_WRITE_BYTES:
         raise ToolRefused("TOO_LARGE", f"at most {MAX_WRITE_BYTES} bytes can be written at once")
-    _require_room(workspace, max_workspace_bytes, len(data))
+    require_room(workspace, max_workspace_bytes, len(data))
     # The file closes inside the block: buffered data meets a full disk only then.
     with os_errors_typed(), open_for_writing(workspace, path, create_parents=True) as file:
         file.write(data)
     return {"path": path, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _require_room(workspace: Path, max_workspace_bytes: int, size_bytes: int) -> None:
-    """Raise unless the workspace has room for the bytes. A file that they replace counts, too."""
-    room_bytes = max_workspace_bytes - size_bytes
-    try:
-        if size_bytes == 0 or directory_bytes(workspace, room_bytes) <= room_bytes:
-            return
-        problem = f"all files together may have {max_workspace_bytes} bytes"
-    except Unreadable as error:
-        problem = f"its size cannot be found: {error}"
-    raise ToolRefused(
-        "WORKSPACE_FULL",
-        f"the workspace has no room for {size_bytes} bytes: {problem}."
-        " Replace files that are no longer needed with empty ones",
-    )
 
 
 async def _execute(scope: CallScope, arguments: WriteFile) -> Result:

@@ -9,7 +9,9 @@ from spawnmesh.model_router.v1 import generation_pb2
 
 from spawnmesh_runner.tools.ask_user import ASK_USER
 from spawnmesh_runner.tools.calling.tool import AnyTool, RemoteTool, Tool
+from spawnmesh_runner.tools.fetch_files import FETCH_FILES
 from spawnmesh_runner.tools.list_files import LIST_FILES
+from spawnmesh_runner.tools.publish_files import PUBLISH_FILES
 from spawnmesh_runner.tools.read_file import READ_FILE
 from spawnmesh_runner.tools.search_files import SEARCH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
@@ -25,6 +27,8 @@ BUILT_IN: Mapping[str, Tool[Any]] = {
         READ_FILE,
         SEARCH_FILES,
         WRITE_FILE,
+        PUBLISH_FILES,
+        FETCH_FILES,
         SESSIONS_SPAWN,
         SESSIONS_WAIT,
         TRANSCRIPT_SEARCH,

@@ -56,14 +56,17 @@ class CallScope:
     """The state that one call may access.
 
     `request_id` identifies the call: a repeat after a crash has the same. `answer_entry_id` is the
-    entry of the answer that makes the call. The workspace may have `max_workspace_bytes`. `ask`
-    asks a person, and raises RunParked.
+    entry of the answer that makes the call. The workspace may have `max_workspace_bytes`. `epoch`
+    is that of the run's claim. With `had_earlier_runner`, another runner may have begun the call,
+    and what it wrote is not in this workspace. `ask` asks a person, and raises RunParked.
     """
 
     workspace: Path
     max_workspace_bytes: int
     peers: Peers
     session_id: str
+    epoch: int
+    had_earlier_runner: bool
     answer_entry_id: str
     request_id: str
     ask: Callable[[Question], Awaitable[NoReturn]]
@@ -118,6 +121,15 @@ _PATH_ADVICE = {
 }
 
 
-def refused_path(error: MaterializeError) -> ToolRefused:
-    """Return the refusal of a path that the workspace does not open."""
-    return ToolRefused(error.reason.value, _PATH_ADVICE.get(error.reason, "the file could not be used"))
+def refused_path(error: MaterializeError, path: str = "") -> ToolRefused:
+    """Return the refusal of a path that the workspace does not open.
+
+    `path` is named in it, for a call with several paths.
+    """
+    advice = _PATH_ADVICE.get(error.reason, "the file could not be used")
+    return ToolRefused(error.reason.value, f"{shown_path(path)}: {advice}" if path else advice)
+
+
+def shown_path(path: str) -> str:
+    """Return the path as JSON in valid UTF-8."""
+    return json.dumps(path, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
