@@ -337,9 +337,8 @@ class AgentProfile(_message.Message):
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The built-in tools that the agent may call: `list_files`, `read_file`, `search_files`,
         `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`, `transcript_describe`,
-        `ask_user`.
-        The last one is also offered with `transcript_search`, and with any context that contains
-        something to read with it.
+        `ask_user`, `publish_files`, `fetch_files`. `transcript_describe` is also offered with
+        `transcript_search`, and with any context that contains something to read with it.
         """
 
     @_builtins.property
