@@ -10,15 +10,20 @@ from uuid import uuid4
 import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.output_pb2 import PublishFilesRequest
+from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.security.relations import (
     EVERY_TENANT,
@@ -122,9 +127,34 @@ async def _fill(stack: Stack, tenant: str, marker: str) -> None:
             wait_seconds=60,
         )
         assert marker in session.latest_run.result_text
+        await _publish(stack, mesh, marker)
         await mesh.send(session.session_id, f"And once more. {marker}")
         assert (await mesh.wait(session.session_id, 60)).done
         await eventually(lambda: _waits(mesh, asker.session_id))
+
+
+async def _publish(stack: Stack, mesh: WireMesh, marker: str) -> None:
+    """Publish a file as the runner of an external session, which stays RUNNING."""
+    session = await mesh.spawn("Publish a file.", runtime=session_pb2.RUNTIME_EXTERNAL)
+    claim = run_pb.ClaimRunsRequest(
+        runner_id="publisher",
+        max_run_count=1,
+        runtimes=[session_pb2.RUNTIME_EXTERNAL],
+        wait=Duration(seconds=20),
+    )
+    token = TokenMinter("runner", stack.keys / "runner.pem").runner_token()
+    async with connect_wire(session=stack.targets["session"], token=token) as runner:
+        peer = runner.service("session")
+        [claimed] = (await peer.unary(RunServiceStub(peer.channel).ClaimRuns, claim, timeout_seconds=60)).runs
+    assert claimed.session.session_id == session.session_id
+    request = PublishFilesRequest(
+        epoch=claimed.run.epoch,
+        request_id=marker,
+        files=[InlineAttachment(name=f"{marker}.txt", data=marker.encode())],
+    )
+    async with connect_wire(session=stack.targets["session"], token=claimed.run_token) as run:
+        peer = run.service("session")
+        await peer.unary(RunServiceStub(peer.channel).PublishFiles, request, timeout_seconds=60)
 
 
 async def _waits(mesh: WireMesh, session_id: str) -> bool:
