@@ -1,58 +1,29 @@
 """The mesh in memory behaves as the real one: the same scenario, the same records of it."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import pytest
 from spawnmesh_client import (
     Agent,
     Approval,
     ApprovalPolicy,
-    Attachment,
     Conflict,
     Mesh,
-    MeshError,
     RunFailed,
     RunNotDone,
     Session,
     SessionMode,
-    connect,
 )
 from spawnmesh_client.testing import FakeMesh
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_devstack.stack import Stack
 
+from tests.support.mesh.both_meshes import Record, real, refused, said, tenant
 from tests.support.waiting import eventually
 
-Record = list[Any]
-
-
-@pytest.fixture
-async def real(stack: Stack) -> AsyncIterator[Mesh]:
-    """Connect to a tenant of its own."""
-    tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(targets={"session": stack.targets["session"]}, token=stack.admin_token()) as operator:
-        await operator.tenants.create(tenant)
-    names = ("session", "transcript", "attachment-blob")
-    targets = {name: stack.targets[name] for name in names}
-    async with connect(targets=targets, token=stack.client_token(tenant)) as mesh:
-        yield mesh
-
-
-def said(text: str) -> str:
-    """Answer as the scripted model of the real mesh does."""
-    return f"I am the scripted model: I follow rules and understand nothing. You said: {text}"
-
-
-async def refused(call: Awaitable[Any]) -> tuple[str, Any, list[str]]:
-    with pytest.raises(MeshError) as error:
-        await call
-    fields = [one.field for one in error.value.violations]
-    return type(error.value).__name__, error.value.reason, sorted(error.value.facts) + fields
+__all__ = ["real", "tenant"]
 
 
 async def one_run(mesh: Mesh, _: Path) -> Record:
@@ -199,27 +170,6 @@ async def refusals(mesh: Mesh, _: Path) -> Record:
     return seen
 
 
-async def files(mesh: Mesh, folder: Path) -> Record:
-    (folder / "a.md").write_text("hello")
-    attached = [folder / "a.md", Attachment("b.bin", b"\x00\xff", "x/y"), Attachment("empty", b"")]
-    session = await mesh.spawn("Say hello.", attachments=attached, mount_path="/in", mode="SESSION")
-    await session.result(timeout=60)
-    receipt = session.receipt
-    assert receipt is not None
-    seen: Record = [receipt.count, receipt.total_bytes, receipt.mount_path, list(receipt.files)]
-    seen += [receipt.rel_dir.replace(receipt.set_id, "SET")]
-    [found] = [one async for one in mesh.files.sets(session_id=session.session_id)]
-    seen += [found.set_id == receipt.set_id, found.state, found.files == receipt.files]
-    (folder / "out").mkdir(exist_ok=True)
-    path = await mesh.files.download(found.set_id, "b.bin", folder / "out", overwrite=True)
-    seen += [path.read_bytes()]
-    upload = await mesh.files.upload(Attachment("c.bin", b"c" * 1000))
-    again = await mesh.files.upload(Attachment("c.bin", b"c" * 1000))
-    seen += [upload.state, upload.size_bytes, upload.upload_id == again.upload_id]
-    twice = mesh.spawn("x", attachments=[Attachment("a", b"1"), Attachment("a", b"2")])
-    return [*seen, await refused(twice)]
-
-
 async def agents(mesh: Mesh, _: Path) -> Record:
     clerk = Agent("clerk", system_prompt="You sum up.", tools=("read_file",), max_turn_count=3)
     found = [await mesh.agents.put(clerk), await mesh.agents.get("clerk")]
@@ -316,7 +266,7 @@ async def withdrawn_approvals(mesh: Mesh, _: Path) -> Record:
 @pytest.mark.parametrize(
     "scenario",
     [
-        one_run, conversation, listed, versions, repeats, killed, interrupted, refusals, files, agents,
+        one_run, conversation, listed, versions, repeats, killed, interrupted, refusals, agents,
         approvals, withdrawn_approvals,
     ],
     ids=lambda one: one.__name__,

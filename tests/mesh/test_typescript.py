@@ -17,8 +17,13 @@ import pytest
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh_client import Agent, Attachment
+from spawnmesh_client import connect as open_mesh
+from spawnmesh_client.run_context import RunContext
 from spawnmesh_client.wire import connect_wire as connect
+from spawnmesh_client.worker import Worker
 from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.links import open_link, to_address
 from tests.support.npm import install_packages
@@ -27,7 +32,9 @@ from tests.support.typescript import SOURCE, build_package
 MIB = 1024 * 1024
 PROGRAMS = Path(__file__).with_name("typescript")
 README = (SOURCE / "README.md").read_text()
-HOWTO = (SOURCE.parents[1] / "docs" / "howto" / "typescript.md").read_text()
+HOWTOS = SOURCE.parents[1] / "docs" / "howto"
+HOWTO = (HOWTOS / "typescript.md").read_text()
+FILES_HOWTO = (HOWTOS / "published-files.md").read_text()
 STRICT = ("--strict", "--module", "nodenext", "--target", "es2022", "--types", "node", "--noEmitOnError")
 pytestmark = pytest.mark.timeout(420)  # The first test installs packages, too.
 
@@ -50,6 +57,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for program in PROGRAMS.glob("*.mts"):
         shutil.copy(program, user)
     (user / "readme.mts").write_text(blocks(README)[0])
+    (user / "published.mts").write_text(blocks(FILES_HOWTO)[0])
     for number, block in enumerate(blocks(HOWTO)):
         (user / f"howto_{number}.mts").write_text(block)
     names = sorted(path.name for path in user.glob("*.mts"))
@@ -227,6 +235,40 @@ async def test_readme_of_the_package_works_as_it_stands(stack: Stack, gateway: s
     )
     assert "RUN SUCCEEDED" in said
     assert sha256(b"The pump is repaired.") in said, "the answer depends on the bytes"
+
+
+async def test_program_of_the_page_downloads_and_hands_on_published_files(
+    stack: Stack, gateway: str, programs: Path
+) -> None:
+    tenant = await a_tenant(stack)
+    token, url = stack.client_token(tenant), f"http://{gateway}"
+    minter = TokenMinter("client", stack.keys / "client.pem")
+    claims = minter.runner_token("ours", 3600, tenants=[tenant], agents=["writer"])
+
+    async def write(ctx: RunContext) -> str:
+        await ctx.publish(Attachment("report.md", b"# Draft"), Attachment("pumps.csv", b"a,b"))
+        await ctx.publish(Attachment("report.md", b"# Report"))
+        return "It is ready."
+
+    async with (
+        open_mesh(url, token=token) as mesh,
+        open_mesh(url, token=claims) as runner,
+        asyncio.TaskGroup() as group,
+    ):
+        worker = Worker(runner)
+        worker.agent("writer")(write)
+        group.create_task(worker.run())
+        await mesh.agents.put(Agent("writer"))
+        session = await mesh.spawn("Write.", agent="writer", runtime="EXTERNAL")
+        await session.result(timeout=120)
+        worker.stop()
+    environment = {"SPAWNMESH_URL": url, "SPAWNMESH_TOKEN": token, "SESSION_ID": session.session_id}
+    told = await printed("published.mjs", programs, **environment)
+    assert "[ 'report.md: 7 bytes', 'pumps.csv: 3 bytes' ]" in told
+    for data in (b"# Draft", b"a,b", b"# Report"):
+        assert sha256(data) in told, "the answers of the next sessions"
+    assert (programs / "report.md").read_bytes() == b"# Report"
+    assert (programs / "pumps.csv").read_bytes() == b"a,b"
 
 
 async def test_one_address_serves_grpc_and_grpc_web(stack: Stack, gateway: str, programs: Path) -> None:

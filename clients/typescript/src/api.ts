@@ -11,7 +11,7 @@ export type {
   ExpiryPolicy,
   JsonObject,
 } from "./approvals.js";
-export type { Attachment } from "./attachments.js";
+export type { Attachment, FileReference } from "./attachments.js";
 export type { BashExecution, Block, Body, Entry, LabelKind, Message, Role, Writer } from "./entries.js";
 export {
   Aborted,
@@ -39,7 +39,7 @@ export type { LiveEvent, LiveOptions } from "./live.js";
 export type { Mesh, MeshOptions, SessionsOptions, SpawnOptions } from "./mesh.js";
 export type { RetryPolicy } from "./retry.js";
 export type { Peer, Services } from "./services.js";
-export type { InterruptOptions, RunResult, Session } from "./session.js";
+export type { InterruptOptions, OutputsOptions, PublishedFile, RunResult, Session } from "./session.js";
 export type { OnProgress } from "./transfers.js";
 export type { Token } from "./transport.js";
 export type * from "./views.js";

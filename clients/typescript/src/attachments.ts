@@ -2,14 +2,29 @@
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { MeshError, meshError } from "./errors.js";
-import type { InlineAttachmentSchema } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
+import type {
+  InlineAttachmentSchema,
+  ReferencedFileSchema,
+} from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
 import type { UploadedAttachmentSchema } from "./gen/spawnmesh/attachment_blob/v1/upload_pb.js";
 import { sha256 } from "./sha256.js";
 
-/** A file to attach: by its content, or in Node by its path, whose last component is its name. */
+/** A file of an attachment set or an output set, whose bytes are not sent again. */
+export interface FileReference {
+  readonly setId: string;
+  readonly name: string;
+  /** The name in the new session, by default the same. */
+  readonly newName?: string;
+}
+
+/**
+ * A file to attach: by its content, in Node by its path, whose last component is its name, or by reference
+ * to a file that the mesh has.
+ */
 export type Attachment =
   | { readonly name: string; readonly content: Uint8Array | string; readonly mimeType?: string }
-  | { readonly path: string; readonly name?: string; readonly mimeType?: string };
+  | { readonly path: string; readonly name?: string; readonly mimeType?: string }
+  | FileReference;
 
 /** The bytes of a file. */
 export interface Source {
@@ -43,7 +58,8 @@ export type Upload = (file: Sendable) => Promise<string>;
 export interface PreparedAttachments {
   readonly inline: MessageInitShape<typeof InlineAttachmentSchema>[];
   readonly uploads: MessageInitShape<typeof UploadedAttachmentSchema>[];
-  /** In the order in which refusals count the files: inline files first, then uploads. */
+  readonly references: MessageInitShape<typeof ReferencedFileSchema>[];
+  /** In the order in which refusals count the files: inline files, then uploads, then references. */
   readonly names: readonly string[];
 }
 
@@ -53,7 +69,8 @@ const INLINE_BYTES = 1024 * 1024;
 const SHARE_OF_MESSAGE = 0.9;
 
 /**
- * Read the small files and upload the large ones, and those for which the request has no room left.
+ * Read the small files and upload the large ones, and those for which the request has no room left. Files
+ * by reference are neither.
  * Without `upload` all files are in the request. Throws MESSAGE_TOO_LARGE for more than fits, the error
  * of the file system for a file that cannot be read, TypeError for a path in a browser, and what
  * `upload` throws.
@@ -68,8 +85,16 @@ export async function prepareAttachments(
   let room = maxBytes;
   const inline: PreparedAttachments["inline"] = [];
   const uploads: PreparedAttachments["uploads"] = [];
+  const references: PreparedAttachments["references"] = [];
   const uploaded: string[] = [];
+  const referenced: string[] = [];
   for (const attachment of attachments) {
+    if ("setId" in attachment) {
+      const { setId, name, newName = "" } = attachment;
+      references.push({ setId, name, newName });
+      referenced.push(newName || name);
+      continue;
+    }
     const { name, mimeType, source } = await opened(attachment, files);
     try {
       if (upload !== undefined && source.size > Math.min(INLINE_BYTES, room)) {
@@ -92,10 +117,14 @@ export async function prepareAttachments(
       await source.close();
     }
   }
-  return { inline, uploads, names: [...inline.map((item) => item.name ?? ""), ...uploaded] };
+  const names = [...inline.map((item) => item.name ?? ""), ...uploaded, ...referenced];
+  return { inline, uploads, references, names };
 }
 
-async function opened(attachment: Attachment, files: LocalFiles | undefined): Promise<Sendable> {
+async function opened(
+  attachment: Exclude<Attachment, FileReference>,
+  files: LocalFiles | undefined,
+): Promise<Sendable> {
   const mimeType = attachment.mimeType ?? "";
   if ("content" in attachment) {
     const { name, content } = attachment;

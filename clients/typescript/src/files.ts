@@ -1,4 +1,4 @@
-// The files that are attached to the tenant's sessions.
+// The files that are attached to the tenant's sessions, and those that runs have published.
 
 import { downloadFile } from "./downloads.js";
 import { meshError } from "./errors.js";
@@ -16,7 +16,7 @@ export interface DownloadOptions {
 
 const PAGE_SIZE = 500;
 
-/** List attachment sets, and download their files. */
+/** List attachment sets and output sets, and download their files. */
 export class Files {
   readonly #connection: Connection;
 
@@ -24,7 +24,10 @@ export class Files {
     this.#connection = connection;
   }
 
-  /** Yield the tenant's attachment sets, or those of one session, newest first. */
+  /**
+   * Yield the tenant's sets, or those of one session, newest first: the attachments of spawns, and output
+   * sets, which have a `runId`.
+   */
   async *sets(options: { sessionId?: string } = {}): AsyncGenerator<AttachmentSet, void, undefined> {
     const request = { sessionId: options.sessionId ?? "", pageSize: PAGE_SIZE };
     let pageToken = "";
@@ -35,7 +38,7 @@ export class Files {
     } while (pageToken !== "");
   }
 
-  /** Return an attachment set with its files. Throws NotFound. */
+  /** Return an attachment set or an output set with its files. Throws NotFound. */
   async get(setId: string): Promise<AttachmentSet> {
     return viewed((await this.blobs.getSet({ setId })).set);
   }
@@ -51,7 +54,14 @@ export class Files {
   async download(setId: string, name: string, options: DownloadOptions = {}): Promise<Uint8Array> {
     const { signal } = options;
     const { set } = await this.blobs.getSet({ setId }, signal && { signal });
-    const file = viewed(set).files.find((one) => one.name === name);
+    const { files, state } = viewed(set);
+    if (state === "RELEASED") {
+      const message = `attachment set ${setId} is released and its files are gone`;
+      const facts = { set_id: setId, state };
+      const reason = "ATTACHMENT_SET_STATE";
+      throw meshError({ reason, message, status: "FAILED_PRECONDITION", facts });
+    }
+    const file = files.find((one) => one.name === name);
     if (file === undefined) {
       const facts = { resource: "file", id: name };
       const message = `there is no file ${name} here`;

@@ -165,7 +165,7 @@ export class Mesh {
     };
     const maxBytes = this.#maxMessageBytes;
     const prepared = prepareAttachments(attachments, maxBytes, files, canUpload ? upload : undefined);
-    const { inline, uploads, names } = await prepared;
+    const { inline, uploads, references, names } = await prepared;
     const request = {
       requestId: options.requestId ?? newRequestId(),
       task,
@@ -181,6 +181,7 @@ export class Mesh {
       parentSessionId: options.parentSessionId ?? "",
       attachments: inline,
       uploads,
+      references,
       ...(options.fork !== undefined && {
         fork: { sessionId: options.fork.sessionId ?? "", seq: BigInt(options.fork.seq) },
       }),

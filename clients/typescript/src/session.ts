@@ -1,6 +1,7 @@
 // One session: its events, its result, and what a client does with it.
 
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { downloadFile } from "./downloads.js";
 import { type Entry, entryView } from "./entries.js";
 import { ResultTimeout, RunFailed } from "./errors.js";
 import type { Session as WireSession } from "./gen/spawnmesh/session/v1/session_pb.js";
@@ -8,8 +9,12 @@ import { type LiveEvent, type LiveOptions, live } from "./live.js";
 import { newRequestId } from "./request_id.js";
 import { type Clock, continued, PATIENCE_MS, Patience } from "./retry.js";
 import type { Services } from "./services.js";
+import type { OnProgress } from "./transfers.js";
 import {
+  type AttachedFile,
   eventView,
+  type OutputSet,
+  outputSetView,
   type RunView,
   runView,
   type SessionEvent,
@@ -22,6 +27,7 @@ const WAIT_CALL_MS = 60_000;
 const ANSWER_MS = 10_000;
 const DELETE_MS = 60_000;
 const ENTRIES_PAGE = 200;
+const OUTPUTS_PAGE = 100;
 
 /** The answer of a session. */
 export interface RunResult {
@@ -39,6 +45,20 @@ export interface InterruptOptions {
   /** The id of the message: the same one again changes nothing. Without one a new id is drawn. */
   readonly requestId?: string;
   readonly signal?: AbortSignal;
+}
+
+/** Options of `outputs`. */
+export interface OutputsOptions {
+  /** Only the files that this run has published. */
+  readonly runId?: string;
+  readonly signal?: AbortSignal;
+}
+
+/** A file that a run has published, with its bytes. */
+export interface PublishedFile extends AttachedFile {
+  readonly setId: string;
+  readonly runId: string;
+  readonly data: Uint8Array;
 }
 
 /** What a session needs of its mesh. */
@@ -198,6 +218,40 @@ export class Session {
   async delete(): Promise<number> {
     const answer = await this.wire.deleteSession({ sessionId: this.id }, { timeoutMs: DELETE_MS });
     return answer.deletedSessionCount;
+  }
+
+  /**
+   * Yield the files that runs of the session have published, in the order in which they were published.
+   * `mesh.files.download(set.setId, name)` downloads one of them, and a spawn takes them as `attachments`
+   * by `setId` and `name`. Pages are fetched as needed.
+   */
+  async *outputs(options: OutputsOptions = {}): AsyncGenerator<OutputSet, void, undefined> {
+    const { runId = "", signal } = options;
+    const request = { sessionId: this.id, runId, pageSize: OUTPUTS_PAGE };
+    let pageToken = "";
+    do {
+      const page = await this.wire.listOutputSets({ ...request, pageToken }, signal && { signal });
+      yield* page.outputSets.map(outputSetView);
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
+  }
+
+  /**
+   * Download the files that runs of the session have published, and yield each one when it is complete and
+   * has the recorded hash. One file at a time is held in memory. A later file can have the name of an
+   * earlier one: it is the newer version. Throws what `mesh.files.download` throws.
+   */
+  async *downloadOutputs(
+    options: OutputsOptions & { readonly onProgress?: OnProgress } = {},
+  ): AsyncGenerator<PublishedFile, void, undefined> {
+    const { onProgress, signal } = options;
+    const { services, clock } = this.#connection;
+    const context = { blobs: services.attachmentBlob, clock, onProgress, signal };
+    for await (const { setId, runId, files } of this.outputs(options)) {
+      for (const file of files) {
+        yield { ...file, setId, runId, data: await downloadFile(context, setId, file) };
+      }
+    }
   }
 
   /** Yield every entry of the transcript after `afterSeq`. Pages are fetched as needed. */

@@ -22,6 +22,7 @@ import {
   SessionMode as WireMode,
   SessionState as WireSessionState,
 } from "./gen/spawnmesh/session/v1/session_pb.js";
+import type { OutputSet as WireOutputSet } from "./gen/spawnmesh/session/v1/output_pb.js";
 import { Reason as WireReason } from "./gen/spawnmesh/errors/v1/reason_pb.js";
 import type { Reason } from "./errors.js";
 import { chosenName, dateOf, type NameIn, nameOf, present } from "./names.js";
@@ -88,6 +89,10 @@ export interface RunView {
   readonly approvalId: string | undefined;
   /** The last time that something the run needs was unavailable. */
   readonly delay: RunDelay | undefined;
+  /** The number of files that the run has published. See `session.outputs`. */
+  readonly outputFileCount: number;
+  /** The sum of their sizes. */
+  readonly outputTotalBytes: number;
 }
 
 export interface RunDelay {
@@ -128,7 +133,7 @@ export interface AttachedFile {
   readonly mimeType: string | undefined;
 }
 
-/** The files that were attached to one session. */
+/** The files that were attached to one session, or that a run published. */
 export interface AttachmentSet {
   readonly setId: string;
   readonly sessionId: string;
@@ -137,6 +142,20 @@ export interface AttachmentSet {
   readonly files: readonly AttachedFile[];
   readonly totalBytes: number;
   readonly createTime: Date | undefined;
+  /** The run that published the files. Undefined for the attachments of a spawn. */
+  readonly runId: string | undefined;
+}
+
+/** Files that a run published in one call. */
+export interface OutputSet {
+  readonly setId: string;
+  readonly sessionId: string;
+  readonly runId: string;
+  /** The id of the call that published them. */
+  readonly requestId: string;
+  readonly files: readonly AttachedFile[];
+  readonly totalBytes: number;
+  readonly publishTime: Date | undefined;
 }
 
 /** An event in the life of a session. */
@@ -149,6 +168,8 @@ export interface SessionEvent {
   /** The state that the run reached. */
   readonly runState: RunState | undefined;
   readonly childSessionId: string | undefined;
+  /** The output set, if the type is FILES_PUBLISHED. */
+  readonly setId: string | undefined;
   /** One line for people. */
   readonly detail: string;
 }
@@ -198,6 +219,8 @@ export function runView(run: WireRun): RunView {
     endTime: dateOf(run.endTime),
     interruptTime: dateOf(run.interruptTime),
     approvalId: present(run.approvalId),
+    outputFileCount: run.outputFileCount,
+    outputTotalBytes: Number(run.outputTotalBytes),
     delay: run.delay && {
       reason: nameOf(WireReason, run.delay.reason),
       message: run.delay.message,
@@ -224,6 +247,7 @@ export function eventView(event: WireEvent): SessionEvent {
     runId: present(event.runId),
     runState: chosenName(WireRunState, event.runState),
     childSessionId: present(event.childSessionId),
+    setId: present(event.setId),
     detail: event.detail,
   };
 }
@@ -236,6 +260,19 @@ export function setView(set: WireSet): AttachmentSet {
     files: set.files.map(fileView),
     totalBytes: Number(set.totalBytes),
     createTime: dateOf(set.createTime),
+    runId: present(set.runId),
+  };
+}
+
+export function outputSetView(set: WireOutputSet): OutputSet {
+  return {
+    setId: set.setId,
+    sessionId: set.sessionId,
+    runId: set.runId,
+    requestId: set.requestId,
+    files: set.files.map(fileView),
+    totalBytes: Number(set.totalBytes),
+    publishTime: dateOf(set.publishTime),
   };
 }
 

@@ -37,6 +37,7 @@ class Store {
     files: [{ ...file("a.bin", DATA), mimeType: "x/y" }, file("empty", new Uint8Array())],
     totalBytes: BigInt(SIZE),
     createTime: timestampFromDate(TIME),
+    runId: "run_1",
   };
 
   async serve(t: Context, disturb: Disturb = () => undefined): Promise<Files> {
@@ -69,8 +70,8 @@ test("a set has its files with sizes and hashes", async (t) => {
   const set: AttachmentSet = await files.get(SET);
   const [first] = set.files;
   assert.deepEqual(
-    [set.setId, set.sessionId, set.state, set.totalBytes, set.createTime],
-    [SET, "ses_1", "ATTACHED", SIZE, TIME],
+    [set.setId, set.sessionId, set.state, set.totalBytes, set.createTime, set.runId],
+    [SET, "ses_1", "ATTACHED", SIZE, TIME, "run_1"],
   );
   assert.deepEqual(first, { ...file("a.bin", DATA), sizeBytes: SIZE, mimeType: "x/y" });
   assert.deepEqual(set.files.map(({ name }) => name), ["a.bin", "empty"]);
@@ -182,6 +183,13 @@ test("refusals of a download are not repeated", async (t) => {
   assert.deepEqual(store.offsets, [0]);
   const facts = { resource: "file", id: "b.bin" };
   await assert.rejects(files.download(SET, "b.bin"), { name: "NotFound", reason: "NOT_FOUND", facts });
+  assert.deepEqual(store.offsets, [0]);
+  store.set = { ...store.set, state: SetState.RELEASED, files: [] };
+  await assert.rejects(files.download(SET, "a.bin"), {
+    name: "FailedPrecondition",
+    reason: "ATTACHMENT_SET_STATE",
+    facts: { set_id: SET, state: "RELEASED" },
+  });
   assert.deepEqual(store.offsets, [0]);
 });
 

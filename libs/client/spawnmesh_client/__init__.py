@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spawnmesh_core.reasons import Reason
 
     from spawnmesh_client.approval_views import Approval, ApprovalPolicy, ApprovalState
-    from spawnmesh_client.attachments import Attachment
+    from spawnmesh_client.attachments import Attachment, ReferencedFile
     from spawnmesh_client.client import Mesh, connect
     from spawnmesh_client.live import (
         DraftRetracted,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from spawnmesh_client.operations import Operation
     from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
+    from spawnmesh_client.outputs import OutputSet
     from spawnmesh_client.resource_views import Agent, Model, Plugin, Tenant
     from spawnmesh_client.session import Session
     from spawnmesh_client.views import (
@@ -63,13 +64,14 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "spawnmesh_client.approval_views": ("Approval", "ApprovalPolicy", "ApprovalState"),
-    "spawnmesh_client.attachments": ("Attachment",),
+    "spawnmesh_client.attachments": ("Attachment", "ReferencedFile"),
     "spawnmesh_client.client": ("Mesh", "connect"),
     "spawnmesh_client.live": (
         "DraftRetracted", "EntryAppended", "LiveEvent", "SessionChanged", "TextDelta",
     ),
     "spawnmesh_client.operations": ("Operation",),
     "spawnmesh_client.outcomes": ("Result", "RunFailed", "RunNotDone"),
+    "spawnmesh_client.outputs": ("OutputSet",),
     "spawnmesh_client.resource_views": ("Agent", "Model", "Plugin", "Tenant"),
     "spawnmesh_client.session": ("Session",),
     "spawnmesh_client.views": (
@@ -110,9 +112,11 @@ __all__ = [
     "Model",
     "NotFound",
     "Operation",
+    "OutputSet",
     "PermissionDenied",
     "Plugin",
     "Reason",
+    "ReferencedFile",
     "ResourceExhausted",
     "Result",
     "Role",

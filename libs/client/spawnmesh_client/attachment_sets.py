@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as rpc
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
-from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, AttachmentSet
+from spawnmesh.attachment_blob.v1.attachment_pb2 import SET_STATE_RELEASED, AttachmentFile, AttachmentSet
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -48,6 +48,18 @@ async def get_set(peer: TokenPeer, set_id: str) -> AttachmentSet:
     """Return the set with its files."""
     stub = AttachmentBlobServiceStub(peer.channel)
     return (await peer.unary(stub.GetSet, rpc.GetSetRequest(set_id=set_id))).set
+
+
+async def get_readable_set(peer: TokenPeer, set_id: str) -> AttachmentSet:
+    """Return the set with its files. Raises ATTACHMENT_SET_STATE for a released set."""
+    found = await get_set(peer, set_id)
+    if found.state == SET_STATE_RELEASED:
+        raise MeshError(
+            Reason.ATTACHMENT_SET_STATE,
+            f"attachment set {found.set_id} is released and its files are gone",
+            facts={"set_id": found.set_id, "state": "RELEASED"},
+        )
+    return found
 
 
 async def download_url(peer: TokenPeer, set_id: str, name: str) -> rpc.CreateDownloadUrlResponse:
@@ -89,8 +101,7 @@ async def download_file(
     - MeshError STORED_HASH_DIFFERS if the bytes differ from the recorded hash.
     - MeshError ATTACHMENTS_INVALID_NAME if the name would lead out of the directory.
     """
-    if Path(file.name).name != file.name or file.name in ("", ".", "..") or "\0" in file.name:
-        raise MeshError(Reason.ATTACHMENTS_INVALID_NAME, "the file has a name that is no file name")
+    require_file_name(file.name)
     target = directory / file.name
     with atomic_file(target, overwrite=overwrite) as half:
         digest = await _fill(peer, set_id, file, half, on_progress)
@@ -99,6 +110,13 @@ async def download_file(
                 Reason.STORED_HASH_DIFFERS, "the bytes that came are not the file's", facts={"set_id": set_id}
             )
     return target
+
+
+def require_file_name(*names: str) -> None:
+    """Raise ATTACHMENTS_INVALID_NAME for a name that would lead out of its directory."""
+    for name in names:
+        if Path(name).name != name or name in ("", ".", "..") or "\0" in name:
+            raise MeshError(Reason.ATTACHMENTS_INVALID_NAME, "the file has a name that is no file name")
 
 
 async def _fill(

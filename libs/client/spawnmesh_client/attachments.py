@@ -12,6 +12,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import BinaryIO
 
+from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -29,6 +30,18 @@ class Attachment:
     name: str
     data: bytes | Path | BinaryIO
     mime_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedFile:
+    """A file of an attachment set or an output set, to attach without sending its bytes again.
+
+    With a `new_name`, the file gets this name in the new session.
+    """
+
+    set_id: str
+    name: str
+    new_name: str = ""
 
 
 Sendable = Path | Attachment
@@ -56,6 +69,11 @@ async def sendable(files: Sequence[Attachable]) -> AsyncIterator[list[Sendable]]
                 await asyncio.to_thread(_copy, file.data, copy)
                 found.append(replace(file, data=copy))
         yield found
+
+
+def message_of(file: ReferencedFile) -> attachment_pb2.ReferencedFile:
+    """Return the message of a file by reference."""
+    return attachment_pb2.ReferencedFile(set_id=file.set_id, name=file.name, new_name=file.new_name)
 
 
 def opened(file: Sendable) -> AbstractContextManager[Readable]:

@@ -12,7 +12,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.agents import Agents
 from spawnmesh_client.approvals import Approvals
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
-from spawnmesh_client.attachments import Attachable, sendable
+from spawnmesh_client.attachments import Attachable, ReferencedFile, message_of, sendable
 from spawnmesh_client.connections import open_service
 from spawnmesh_client.discovery import find_mesh
 from spawnmesh_client.files import Files
@@ -40,7 +40,7 @@ class Mesh:
         self,
         task: str,
         *,
-        attachments: Sequence[Attachable] = (),
+        attachments: Sequence[Attachable | ReferencedFile] = (),
         agent: str = "",
         label: str = "",
         metadata: Mapping[str, str] | None = None,
@@ -61,7 +61,8 @@ class Mesh:
         """Spawn a session and queue its run. It is durable on return.
 
         An attachment is a path, or an `Attachment` of bytes, of a path or of a binary stream. Large
-        files are uploaded before the spawn, and `on_progress` reports them. `mode`, `context`,
+        files are uploaded before the spawn, and `on_progress` reports them. A `ReferencedFile` is a
+        file that the mesh has, such as one of `OutputSet.references`. `mode`, `context`,
         `cleanup`, `runtime` and `thinking` are words such as `SessionMode.SESSION` or `"SESSION"`;
         `run_timeout` is in seconds. With `fork_at_seq`, the session begins with a copy of the
         messages of `fork_of`, or of the parent, up to this entry. For a day, the same `request_id`
@@ -75,10 +76,13 @@ class Mesh:
             "cleanup": number_of(cleanup, session_pb2.Cleanup.DESCRIPTOR),
             "runtime": number_of(runtime, session_pb2.Runtime.DESCRIPTOR),
         }
-        async with sendable(attachments) as files:
+        references = [message_of(one) for one in attachments if isinstance(one, ReferencedFile)]
+        sent = [one for one in attachments if not isinstance(one, ReferencedFile)]
+        async with sendable(sent) as files:
             session = await self.wire.spawn(
                 task,
                 attachments=files,
+                references=references,
                 agent_id=agent,
                 label=label,
                 metadata=metadata,

@@ -2,7 +2,7 @@
 
 import hashlib
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -25,6 +25,7 @@ from spawnmesh.content.v1.message_pb2 import (
     Text,
 )
 from spawnmesh.session.v1 import approval_pb2, session_pb2
+from spawnmesh.session.v1.output_pb2 import OutputSet
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry, EntryBody, Header, Label, SystemNote
 from spawnmesh_calls.wire_reasons import reason_number
@@ -47,10 +48,20 @@ _TERMINAL = (session_pb2.SESSION_STATE_CLOSED, session_pb2.SESSION_STATE_SPAWN_F
 
 
 @dataclass(frozen=True, slots=True)
+class FakeFile:
+    """A file with its bytes."""
+
+    name: str
+    data: bytes
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The scripted end of a run: an answer, an error, or none yet.
 
-    With an `approval`, the run waits for a person first, and goes on with the next outcome.
+    With an `approval`, the run waits for a person first, and goes on with the next outcome. With
+    `files`, it publishes them, and goes on.
     """
 
     answer: Callable[[str], str] | None = None
@@ -58,11 +69,12 @@ class Outcome:
     error_message: str = ""
     approval: approval_pb2.Approval | None = None
     approval_seconds: float = 0.0
+    files: tuple[FakeFile, ...] = ()
 
     @property
     def is_held(self) -> bool:
         """True if the run goes on until the script ends it."""
-        return self.answer is None and not self.error_reason and self.approval is None
+        return not (self.answer or self.error_reason or self.approval or self.files)
 
 
 @dataclass(slots=True)
@@ -71,12 +83,13 @@ class SessionRecord:
 
     session: session_pb2.Session
     request: SpawnSessionRequest
-    files: dict[str, bytes]
+    files: list[FakeFile]
     texts: list[str]
     events: list[session_pb2.SessionEvent] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     sent: dict[str, str] = field(default_factory=dict)
     approvals: list[approval_pb2.Approval] = field(default_factory=list)
+    outputs: list[tuple[OutputSet, Sequence[FakeFile]]] = field(default_factory=list)
     held: bool = False
     read: str = ""
     earlier_runs: dict[str, session_pb2.Run] = field(default_factory=dict)
@@ -92,16 +105,30 @@ class SessionRecord:
         return self.session.state in _TERMINAL
 
     @property
-    def attachment_set(self) -> AttachmentSet:
-        """The files as attachment-blob has them."""
+    def sets(self) -> list[tuple[AttachmentSet, Sequence[FakeFile]]]:
+        """The sets as attachment-blob has them, with their files, oldest first."""
+        found: list[tuple[AttachmentSet, Sequence[FakeFile]]] = []
+        if self.files:
+            found.append((self._attachment_set, self.files))
+        for output, files in self.outputs:
+            one = AttachmentSet(
+                set_id=output.set_id, session_id=output.session_id, run_id=output.run_id,
+                state=SET_STATE_ATTACHED, files=output.files, total_bytes=output.total_bytes,
+                create_time=output.publish_time,
+            )  # fmt: skip
+            found.append((one, files))
+        return found
+
+    @property
+    def _attachment_set(self) -> AttachmentSet:
         receipt = self.session.receipt
         released = self.is_terminal and self.session.cleanup != session_pb2.CLEANUP_KEEP
         return AttachmentSet(
             set_id=receipt.set_id,
             session_id=self.session.session_id,
             state=SET_STATE_RELEASED if released else SET_STATE_ATTACHED,
-            files=receipt.files,
-            total_bytes=receipt.total_bytes,
+            files=[] if released else receipt.files,
+            total_bytes=0 if released else receipt.total_bytes,
             create_time=self.session.create_time,
         )
 
@@ -109,8 +136,8 @@ class SessionRecord:
         """Record the spawn: its events, the first entries and the queued run."""
         self.add_event(session_pb2.SESSION_EVENT_KIND_PROVISIONING)
         self.add_entry(EntryBody(header=Header(session_id=self.session.session_id)))
-        if self.files:
-            note = SystemNote(topic="attachments", text=f"Attached files: {', '.join(self.files)}")
+        if names := [file.name for file in self.files]:
+            note = SystemNote(topic="attachments", text=f"Attached files: {', '.join(names)}")
             self.add_entry(EntryBody(system_note=note))
         self.session.state = session_pb2.SESSION_STATE_ACTIVE
         self.queue_run()
@@ -137,6 +164,21 @@ class SessionRecord:
             run.start_time.CopyFrom(now())
         self.read_texts()
         self._add_run_event()
+
+    def publish(self, files: Sequence[FakeFile]) -> None:
+        """Publish the files for the running run."""
+        run, number = self.session.latest_run, len(self.outputs) + 1
+        output = OutputSet(
+            set_id=new_id(IdKind.ATTACHMENT_SET), session_id=run.session_id, run_id=run.run_id,
+            request_id=f"publish:{number}", files=map(file_of, files),
+            total_bytes=sum(len(file.data) for file in files), publish_time=now(),
+        )  # fmt: skip
+        self.outputs.append((output, files))
+        run.output_file_count += len(files)
+        run.output_total_bytes += output.total_bytes
+        event = self.add_event(session_pb2.SESSION_EVENT_KIND_FILES_PUBLISHED)
+        event.run_id, event.set_id = run.run_id, output.set_id
+        event.detail = f"{len(files)} file{'s' * (len(files) != 1)}, {output.total_bytes} bytes"
 
     def read_texts(self) -> None:
         """Append the texts that wait to the transcript."""
@@ -265,11 +307,12 @@ class SessionRecord:
         event.run_id, event.run_state = self.session.latest_run.run_id, self.session.latest_run.state
 
 
-def file_of(name: str, data: bytes, mime_type: str) -> AttachmentFile:
+def file_of(file: FakeFile) -> AttachmentFile:
     """Return the description of a file."""
     return AttachmentFile(
-        name=name, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), mime_type=mime_type
-    )
+        name=file.name, size_bytes=len(file.data), sha256=hashlib.sha256(file.data).hexdigest(),
+        mime_type=file.mime_type,
+    )  # fmt: skip
 
 
 def inline_bytes(file: InlineAttachment) -> bytes:

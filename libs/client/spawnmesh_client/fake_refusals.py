@@ -3,6 +3,7 @@
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 
 
 def session_state(session: session_pb2.Session) -> str:
@@ -22,6 +23,17 @@ def run_ended(run: session_pb2.Run) -> MeshError:
         Reason.RUN_STATE,
         f"run {run.run_id} has ended as {state}; send the message without naming it",
         facts={"run_id": run.run_id, "state": state},
+    )
+
+
+def spawn_undone(cause: MeshError) -> MeshError:
+    """Return the refusal of a spawn whose files could not be found."""
+    return MeshError(
+        Reason.SPAWN_FAILED,
+        f"the spawn was undone at step 'provision': {cause.message};"
+        " it would fail again; spawn with a new request_id when the cause is gone",
+        status=Status.FAILED_PRECONDITION,
+        facts={**cause.facts, "step": "provision", "cause": cause.reason},
     )
 
 

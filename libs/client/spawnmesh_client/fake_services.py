@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_rpc
-from spawnmesh.attachment_blob.v1.upload_pb2 import UPLOAD_STATE_COMPLETE, Upload
 from spawnmesh.session.v1 import approval_pb2, session_pb2
 from spawnmesh.session.v1 import approval_service_pb2 as approval_rpc
 from spawnmesh.session.v1 import session_service_pb2 as rpc
@@ -25,24 +23,24 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.fake_agents import DEFAULT_AGENT, FakeAgents
 from spawnmesh_client.fake_approvals import decide, is_wanted
+from spawnmesh_client.fake_files import FakeFiles
 from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_live import watch_transcript
-from spawnmesh_client.fake_records import Outcome, SessionRecord, file_of, inline_bytes, now
+from spawnmesh_client.fake_records import Outcome, SessionRecord, now
 from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
 
 _POLL_SECONDS = 0.01
 
 
-class FakeServices:
+class FakeServices(FakeFiles):
     """Answer calls as the services do. A queued run runs when a later call looks at its session."""
 
     def __init__(self) -> None:
-        self.records: dict[str, SessionRecord] = {}
+        super().__init__(self._looked_at)
         self.script: deque[Outcome] = deque()
         self.refusals: deque[MeshError] = deque()
         self._agents = FakeAgents()
         self._requests: dict[str, tuple[bytes, str]] = {}
-        self._uploads: dict[str, tuple[Upload, bytes]] = {}
         self._deleted: set[str] = set()
 
     async def SpawnSession(self, request: rpc.SpawnSessionRequest) -> rpc.SpawnSessionResponse:
@@ -213,38 +211,6 @@ class FakeServices:
         decide(record, approval, request)
         return approval_rpc.DecideApprovalResponse(approval=approval, run=record.run(approval.run_id))
 
-    async def UploadFile(self, requests: AsyncIterator[Any]) -> blob_rpc.UploadFileResponse:
-        spec, data, finished = (await anext(requests)).spec, bytearray(), False
-        async for request in requests:
-            data += request.chunk.data
-            finished = finished or request.HasField("finish")
-        upload = Upload(
-            upload_id=spec.upload_id, name=spec.name, size_bytes=spec.size_bytes, sha256=spec.sha256,
-            mime_type=spec.mime_type, create_time=now(),
-        )  # fmt: skip
-        known, _ = self._uploads.get(spec.upload_id, (upload, b""))
-        if finished and known.state != UPLOAD_STATE_COMPLETE:
-            known.state, known.durable_bytes = UPLOAD_STATE_COMPLETE, len(data)
-            self._uploads[spec.upload_id] = known, bytes(data)
-        return blob_rpc.UploadFileResponse(upload=known)
-
-    async def ListSets(self, request: blob_rpc.ListSetsRequest) -> blob_rpc.ListSetsResponse:
-        sets = [
-            self._looked_at(session_id).attachment_set
-            for session_id, record in reversed(self.records.items())
-            if record.files and request.session_id in ("", session_id)
-        ]
-        return blob_rpc.ListSetsResponse(sets=sets)
-
-    async def GetSet(self, request: blob_rpc.GetSetRequest) -> blob_rpc.GetSetResponse:
-        return blob_rpc.GetSetResponse(set=self._set(request.set_id).attachment_set)
-
-    async def ReadFile(self, request: blob_rpc.ReadFileRequest) -> AsyncIterator[Any]:
-        record = self._set(request.set_id)
-        if request.name not in record.files:
-            raise not_found("file", request.name)
-        yield blob_rpc.ReadFileResponse(data=record.files[request.name][request.offset :])
-
     def end_held(self, session_id: str, outcome: Outcome) -> None:
         """End the held run of the session. Raises ValueError if it has none."""
         record = self._looked_at(session_id)
@@ -258,7 +224,10 @@ class FakeServices:
         record.expire()
         if record.is_live and not record.held and record.pending is None:
             record.start_run()
-            outcome = self.script.popleft() if self.script else Outcome(lambda _: "done")
+            outcome = self._next_outcome()
+            while outcome.files:
+                record.publish(outcome.files)
+                outcome = self._next_outcome()
             if outcome.approval is not None:
                 record.wait_for_person(outcome)
             elif outcome.is_held:
@@ -321,12 +290,6 @@ class FakeServices:
             ]
         return family
 
-    def _set(self, set_id: str) -> SessionRecord:
-        for record in self.records.values():
-            if record.files and record.session.receipt.set_id == set_id:
-                return record
-        raise not_found("attachment set", set_id)
-
     def _new_record(self, request: rpc.SpawnSessionRequest, agent: AgentProfile) -> SessionRecord:
         depth = 0
         if request.parent_session_id:
@@ -352,31 +315,10 @@ class FakeServices:
         if request.HasField("fork"):
             session.fork.session_id = request.fork.session_id or request.parent_session_id
             session.fork.seq = request.fork.seq
-        files = self._attached(request, session)
-        return SessionRecord(session, request, files, [request.task])
+        return SessionRecord(session, request, self.attach(request, session), [request.task])
 
-    def _attached(self, request: rpc.SpawnSessionRequest, session: session_pb2.Session) -> dict[str, bytes]:
-        found = [(file.name, inline_bytes(file), file.mime_type) for file in request.attachments]
-        for wanted in request.uploads:
-            upload, data = self._uploads[wanted.upload_id]
-            found.append((wanted.name or upload.name, data, upload.mime_type))
-        files: dict[str, bytes] = {}
-        for index, (name, data, _) in enumerate(found):
-            if name in files:
-                raise MeshError(
-                    Reason.ATTACHMENTS_DUPLICATE_NAME,
-                    "two files have the same name",
-                    facts={"index": index, "first_index": list(files).index(name)},
-                )
-            files[name] = data
-        if files:
-            receipt = session.receipt
-            receipt.set_id = new_id(IdKind.ATTACHMENT_SET)
-            receipt.count, receipt.total_bytes = len(files), sum(map(len, files.values()))
-            receipt.files.extend(file_of(*one) for one in found)
-            receipt.rel_dir = f".spawnmesh/attachments/{receipt.set_id}"
-            receipt.mount_path = request.attach_as.mount_path
-        return files
+    def _next_outcome(self) -> Outcome:
+        return self.script.popleft() if self.script else Outcome(lambda _: "done")
 
     def _refuse(self) -> None:
         if self.refusals:

@@ -1,11 +1,17 @@
-"""Files of a tenant: uploads, and the attachment sets of sessions."""
+"""Files of a tenant: uploads, and the sets of sessions: attachments, and published files."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from spawnmesh_core.errors import not_found
 
-from spawnmesh_client.attachment_sets import download_file, download_url, get_set, list_sets
+from spawnmesh_client.attachment_sets import (
+    download_file,
+    download_url,
+    get_readable_set,
+    get_set,
+    list_sets,
+)
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress, upload_file
 from spawnmesh_client.attachments import Attachable, sendable
 from spawnmesh_client.token_peer import TokenPeer
@@ -29,12 +35,15 @@ class Files:
             return view_of(StoredUpload, await upload_file(self._peer, one, on_progress))
 
     async def sets(self, *, session_id: str = "") -> AsyncIterator[AttachmentSet]:
-        """Yield the tenant's attachment sets, or those of one session, newest first."""
+        """Yield the tenant's sets, or those of one session, newest first.
+
+        They are the attachments of spawns, and the output sets, which have a `run_id`.
+        """
         async for one in list_sets(self._peer, session_id=session_id):
             yield view_of(AttachmentSet, one)
 
     async def get(self, set_id: str) -> AttachmentSet:
-        """Return an attachment set with its files."""
+        """Return an attachment set or an output set with its files."""
         return view_of(AttachmentSet, await get_set(self._peer, set_id))
 
     async def download(
@@ -49,9 +58,10 @@ class Files:
         """Download a file of a set into the directory, under its own name, and return its path.
 
         The file appears complete and with the recorded hash, or not at all. Raises NotFound,
-        FileExistsError unless it may overwrite, and other OSErrors.
+        FailedPrecondition ATTACHMENT_SET_STATE for a set that was released, FileExistsError unless
+        it may overwrite, and other OSErrors.
         """
-        found = await get_set(self._peer, set_id)
+        found = await get_readable_set(self._peer, set_id)
         for file in found.files:
             if file.name == name:
                 return await download_file(

@@ -26,12 +26,14 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServic
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_client.attachment_sets import download_file, get_set
+from spawnmesh_client.attachments import Attachable
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.contexts import assemble_context
 from spawnmesh_client.entries import entry_view
+from spawnmesh_client.outputs import OutputSet
 from spawnmesh_client.resource_views import Agent
 from spawnmesh_client.retry_policy import RetryPolicy
+from spawnmesh_client.run_files import SETS_DIRECTORY, fetch_set, prepared_output
 from spawnmesh_client.session import Session, session_view
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.view_of import view_of
@@ -39,6 +41,7 @@ from spawnmesh_client.views import Entry, Usage
 
 _RETRY_SECONDS = 60.0
 _GENERATE_SECONDS = 3600.0
+_PUBLISH_SECONDS = 60.0
 _TOKEN_BUDGET = 100_000
 
 
@@ -146,6 +149,38 @@ class RunContext:
         self.children.add(child.session_id)
         return child
 
+    async def publish(self, *files: Attachable, request_id: str = "") -> OutputSet:
+        """Publish files as one output set, which people and the parent can read from now on.
+
+        - A path is published under its last component. A relative path is below the workspace, also
+          that of an `Attachment`. Large files are uploaded before.
+        - Without a `request_id`, the call is identified by its files. A function that is called
+          again after a crash may publish again: the same files under the same names are the same
+          set, and other files are a new set. The sets of an earlier attempt stay.
+        - With a `request_id`, the first files with it count: AlreadyExists REQUEST_ID_REUSED for
+          other ones.
+
+        Raises OSError for a file that cannot be read, the refusals of the files of a spawn, and
+        InvalidRequest without files, and after 100 sets of the run.
+        """
+        async with prepared_output(self.mesh.wire, self.workspace, files) as prepared:
+            request = prepared.request(self.claimed.run.epoch, request_id)
+            peer = self.mesh.wire.service("session")
+            stub = RunServiceStub(peer.channel)
+            with prepared.files.named():
+                answer = await call_again(peer, stub.PublishFiles, request, timeout_seconds=_PUBLISH_SECONDS)
+        return view_of(OutputSet, answer.output_set)
+
+    async def fetch(self, set_id: str) -> list[Path]:
+        """Download the files of a set that the run may read, such as an output set of a child, and
+        return their paths: `.spawnmesh/attachments/<set_id>/` in the workspace.
+
+        Each file appears complete and with the recorded hash. A file that the function has changed
+        is replaced. Raises NotFound, FailedPrecondition ATTACHMENT_SET_STATE for a set that was
+        released, and OSError.
+        """
+        return await fetch_set(self.mesh.wire, set_id, self.workspace / SETS_DIRECTORY / set_id)
+
     async def take_over(self) -> None:
         """Become the only writer of the transcript, read the waiting messages, and fetch the files.
 
@@ -157,11 +192,8 @@ class RunContext:
         self.task = await self._newest_task()
         await self.read_inbox()
         if self.session.receipt is not None:
-            blobs = self.mesh.wire.service("attachment-blob")
             directory = self.workspace / self.session.receipt.rel_dir
-            directory.mkdir(parents=True)
-            for file in (await get_set(blobs, self.session.receipt.set_id)).files:
-                await download_file(blobs, self.session.receipt.set_id, file, directory)
+            await fetch_set(self.mesh.wire, self.session.receipt.set_id, directory)
 
     async def read_inbox(self) -> bool:
         """Move waiting messages into the transcript, each once, and note the newest one as task.
@@ -238,13 +270,13 @@ def run_context(claimed: runs.ClaimedRun, mesh: Mesh, workspace: Path) -> RunCon
     )
 
 
-async def call_again(peer: TokenPeer, method: Any, request: Any) -> Any:
+async def call_again(peer: TokenPeer, method: Any, request: Any, *, timeout_seconds: float = 10.0) -> Any:
     """Make a call that may be repeated, over a restart of its service."""
     retry = RetryPolicy(_RETRY_SECONDS)
     while True:
         retry.begin_attempt()
         try:
-            return await peer.unary(method, request)
+            return await peer.unary(method, request, timeout_seconds=timeout_seconds)
         except MeshError as error:
             await retry.wait_before_next(error)
 

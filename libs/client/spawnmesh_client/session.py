@@ -4,14 +4,17 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 
+from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.live import LiveEvent, live_event
 from spawnmesh_client.live_streams import LivePosition, live_messages
 from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
+from spawnmesh_client.outputs import OutputSet, list_outputs, save_outputs
 from spawnmesh_client.transcript_files import search_entries
 from spawnmesh_client.view_of import view_of
 from spawnmesh_client.views import (
@@ -143,6 +146,44 @@ class Session(SessionFields):
             filter=f"parent_session_id = {self.session_id}", view=session_pb2.SESSION_VIEW_FULL
         ):
             yield session_view(child, self._wire)
+
+    async def outputs(self, *, run_id: str = "") -> AsyncIterator[OutputSet]:
+        """Yield the files that runs of the session have published, or one run, in the order in
+        which they were published.
+
+        `mesh.files.download(published.set_id, name)` downloads one of them, and
+        `mesh.spawn(…, attachments=published.references())` hands them to another session.
+        """
+        async for one in list_outputs(self._wire.service("session"), self.session_id, run_id=run_id):
+            yield view_of(OutputSet, one)
+
+    async def save_outputs(
+        self,
+        directory: str | Path,
+        *,
+        run_id: str = "",
+        overwrite: bool = False,
+        on_progress: OnProgress = no_progress,
+    ) -> list[Path]:
+        """Download the published files of the session, or of one run, into the directory, and
+        return their paths.
+
+        - The newest file of a name is saved under this name. An earlier file of the same name with
+          other bytes is saved in a directory below, which is named as its set: `att_…`.
+        - Each file appears complete and with the recorded hash, or not at all. A file that is there
+          with these bytes stays as it is, so that a repeat downloads only what is new.
+        - The directory is created if its parent exists. The names are those that the agent chose,
+          so give it a directory of its own.
+
+        Raises FileExistsError, before the first download, if a file is there with other bytes,
+        unless it may overwrite; other OSErrors; and FailedPrecondition ATTACHMENT_SET_STATE if
+        files were released, after all others are saved.
+        """
+        saved = await save_outputs(
+            self._wire, self.session_id, Path(directory),
+            run_id=run_id, overwrite=overwrite, on_progress=on_progress,
+        )  # fmt: skip
+        return [Path(directory) / one.place for one in saved]
 
     async def transcript(self, *, after_seq: int = 0) -> AsyncIterator[Entry]:
         """Yield the entries after `after_seq`, oldest first."""

@@ -1,11 +1,13 @@
-"""Attachments of a spawn: small files inside its request, large ones uploaded before it."""
+"""Files of a request: small ones inside it, large ones uploaded before it, and references to files
+that the mesh has.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
+from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment, ReferencedFile
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -20,14 +22,16 @@ INLINE_FILE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PreparedAttachments:
-    """Attachments for a spawn request: inline files and complete uploads, each in the given
+    """Files for a request: inline files, complete uploads and references, each in the given
     order.
     """
 
     inline: list[InlineAttachment]
     uploads: list[UploadedAttachment]
+    references: Sequence[ReferencedFile]
     names: tuple[str, ...]
-    """In the order in which refusals count the files: inline files first, then uploads."""
+    """In the order in which refusals count the files: inline files, then uploads, then references.
+    """
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -42,9 +46,13 @@ class PreparedAttachments:
 
 
 async def prepare_attachments(
-    peer: TokenPeer | None, attachments: Sequence[Sendable], room_bytes: int, on_progress: OnProgress
+    peer: TokenPeer | None,
+    attachments: Sequence[Sendable],
+    room_bytes: int,
+    on_progress: OnProgress,
+    references: Sequence[ReferencedFile] = (),
 ) -> PreparedAttachments:
-    """Read the small files and upload the large ones.
+    """Read the small files and upload the large ones. Files by reference are neither.
 
     A file is uploaded if it is large, or if the request has no space left for it. Without a peer
     all files are inline. Raises MESSAGE_TOO_LARGE for more than fits, OSError for a file that
@@ -53,7 +61,7 @@ async def prepare_attachments(
     for attachment in attachments:
         _require_utf8(attachment.name)
     if peer is None:
-        return _prepared(await inline_items(attachments, room_bytes), [], [])
+        return _prepared(await inline_items(attachments, room_bytes), [], [], references)
     small: list[Sendable] = []
     large: list[Sendable] = []
     left_bytes = room_bytes
@@ -72,15 +80,19 @@ async def prepare_attachments(
             _name(error, attachment.name)
             raise
         uploads.append(UploadedAttachment(upload_id=upload.upload_id))
-    return _prepared(await inline_items(small, room_bytes), uploads, large)
+    return _prepared(await inline_items(small, room_bytes), uploads, large, references)
 
 
 def _prepared(
-    inline: list[InlineAttachment], uploads: list[UploadedAttachment], uploaded: Sequence[Sendable]
+    inline: list[InlineAttachment],
+    uploads: list[UploadedAttachment],
+    uploaded: Sequence[Sendable],
+    references: Sequence[ReferencedFile],
 ) -> PreparedAttachments:
-    return PreparedAttachments(
-        inline, uploads, (*(item.name for item in inline), *(file.name for file in uploaded))
-    )
+    names = [item.name for item in inline]
+    names += [file.name for file in uploaded]
+    names += [file.new_name or file.name for file in references]
+    return PreparedAttachments(inline, uploads, references, tuple(names))
 
 
 def _require_utf8(name: str) -> None:

@@ -111,6 +111,8 @@ class SyncSession(SessionFields):
     delete = _blocking(Session.delete)
     refresh = _session(Session.refresh)
     children = _sessions(Session.children)
+    outputs = _iterated(Session.outputs)
+    save_outputs = _blocking(Session.save_outputs)
     transcript = _iterated(Session.transcript)
     search = _blocking(Session.search)
 

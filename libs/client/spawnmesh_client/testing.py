@@ -21,9 +21,11 @@ from spawnmesh_calls.connection import Connection
 from spawnmesh_core.errors import Fact, MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_client.attachments import Attachable
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.contract_rules import require_valid
 from spawnmesh_client.fake_approvals import tool_call
+from spawnmesh_client.fake_files import read_file, require_distinct
 from spawnmesh_client.fake_records import Outcome
 from spawnmesh_client.fake_services import FakeServices
 from spawnmesh_client.settings import SERVICES
@@ -77,6 +79,19 @@ class FakeMesh(Mesh):
         test.
         """
         self._fake.script.append(Outcome())
+
+    def publishes(self, *files: Attachable) -> None:
+        """Script the next run: it publishes these files as one output set, and goes on with the
+        next script.
+
+        Raises ValueError without files, OSError for a path that cannot be read, and
+        ATTACHMENTS_DUPLICATE_NAME.
+        """
+        if not files:
+            raise ValueError("give the files that the run publishes")
+        found = tuple(map(read_file, files))
+        require_distinct(found)
+        self._fake.script.append(Outcome(files=found))
 
     def requests_approval(
         self,
@@ -140,7 +155,7 @@ class FakeMesh(Mesh):
                 record.session.agent_id,
                 record.request.label,
                 record.request.model,
-                dict(record.files),
+                {file.name: file.data for file in record.files},
             )
             for session_id, record in self._fake.records.items()
         ]

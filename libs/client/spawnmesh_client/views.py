@@ -108,6 +108,7 @@ class EventKind(Word):
     SPAWN_FAILED = auto()
     CLOSED = auto()
     REVISION_CAPPED = auto()
+    FILES_PUBLISHED = auto()
 
 
 class ReceiptWarning(Word):
@@ -200,6 +201,8 @@ class Run:
     delay: RunDelay | None
     interrupt_time: datetime | None
     approval_id: str
+    output_file_count: int
+    output_total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,10 @@ class AttachmentReceipt:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentSet:
-    """The files that were attached to one session."""
+    """The files that were attached to one session, or that a run published.
+
+    `run_id` is the run that published them. It is empty for the attachments of a spawn.
+    """
 
     set_id: str
     session_id: str
@@ -243,6 +249,7 @@ class AttachmentSet:
     files: tuple[AttachedFile, ...]
     total_bytes: int
     create_time: datetime | None
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +275,10 @@ class DownloadUrl:
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """An event in the life of a session. `cursor` is its position, to resume behind it."""
+    """An event in the life of a session. `cursor` is its position, to resume behind it.
+
+    `set_id` is the output set of FILES_PUBLISHED.
+    """
 
     cursor: int
     event_time: datetime | None
@@ -277,6 +287,7 @@ class SessionEvent:
     run_state: RunState | None
     child_session_id: str
     detail: str
+    set_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from google.protobuf.field_mask_pb2 import FieldMask
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ReferencedFile
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
@@ -62,6 +63,7 @@ class WireMesh:
         task: str,
         *,
         attachments: Sequence[Sendable] = (),
+        references: Sequence[ReferencedFile] = (),
         agent_id: str = "",
         label: str = "",
         metadata: Mapping[str, str] | None = None,
@@ -88,9 +90,9 @@ class WireMesh:
         one a new id is drawn. A path is sent under its last component. Raises OSError for a file
         that cannot be read.
         """
-        files = await prepare_attachments(
-            self.services.get("attachment-blob"), attachments, self.max_message_bytes * 9 // 10, on_progress
-        )
+        room_bytes = self.max_message_bytes * 9 // 10
+        blobs = self.services.get("attachment-blob")
+        files = await prepare_attachments(blobs, attachments, room_bytes, on_progress, references)
         request = session_rpc.SpawnSessionRequest(
             request_id=request_id or uuid.uuid4().hex,
             task=task,
@@ -106,6 +108,7 @@ class WireMesh:
             run_timeout=None if run_timeout_seconds is None else duration_of(run_timeout_seconds),
             attachments=files.inline,
             uploads=files.uploads,
+            references=files.references,
             attach_as=session_rpc.AttachAs(mount_path=mount_path) if mount_path else None,
             parent_session_id=parent_session_id,
             fork=fork,

@@ -12,7 +12,12 @@ from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import (
     AttachmentBlobServiceServicer,
     add_AttachmentBlobServiceServicer_to_server,
 )
-from spawnmesh.attachment_blob.v1.attachment_pb2 import SET_STATE_ATTACHED, AttachmentFile, AttachmentSet
+from spawnmesh.attachment_blob.v1.attachment_pb2 import (
+    SET_STATE_ATTACHED,
+    SET_STATE_RELEASED,
+    AttachmentFile,
+    AttachmentSet,
+)
 from spawnmesh.session.v1 import output_pb2
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
@@ -72,10 +77,11 @@ class FakeBlobs(AttachmentBlobServiceServicer):
     async def GetSet(self, request: Any, context: Any) -> Any:
         for one in self.sets:
             if one.set_id == request.set_id:
-                found = AttachmentSet(
-                    set_id=one.set_id, session_id=one.session_id, run_id=one.run_id,
-                    state=SET_STATE_ATTACHED, files=one.files, total_bytes=one.total_bytes,
-                )  # fmt: skip
+                found = AttachmentSet(set_id=one.set_id, session_id=one.session_id, run_id=one.run_id)
+                found.state = SET_STATE_RELEASED
+                if one.set_id not in self.released:
+                    found.state, found.total_bytes = SET_STATE_ATTACHED, one.total_bytes
+                    found.files.extend(one.files)
                 return blob_rpc.GetSetResponse(set=found)
         raise not_found("attachment set", request.set_id)
 

@@ -140,8 +140,8 @@ async def test_other_bytes_are_not_overwritten_and_nothing_is_downloaded(
     assert (below(tmp_path)["report.md"], blobs.reads) == (b"mine", [])
     await session.save_outputs(tmp_path, overwrite=True)
     assert (tmp_path / "report.md").read_bytes() == b"# Report"
-    (tmp_path / "a.md").unlink()
-    (tmp_path / "a.md").symlink_to(tmp_path / "report.md")
+    (tmp_path / "a.md").rename(tmp_path / "elsewhere.md")
+    (tmp_path / "a.md").symlink_to(tmp_path / "elsewhere.md")
     with pytest.raises(FileExistsError):
         await session.save_outputs(tmp_path)
 

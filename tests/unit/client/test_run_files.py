@@ -25,7 +25,15 @@ from spawnmesh.session.v1.run_service_pb2_grpc import (
     RunServiceServicer,
     add_RunServiceServicer_to_server,
 )
-from spawnmesh_client import Attachment, InvalidRequest, MeshError, NotFound, Reason, connect
+from spawnmesh_client import (
+    Attachment,
+    FailedPrecondition,
+    InvalidRequest,
+    MeshError,
+    NotFound,
+    Reason,
+    connect,
+)
 from spawnmesh_client.run_context import RunContext, run_context
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.server import MeshServer
@@ -202,6 +210,10 @@ async def test_set_is_fetched_into_the_workspace_again_and_again(stage: Stage) -
 async def test_set_that_the_run_does_not_see_leaves_no_directory(stage: Stage) -> None:
     with pytest.raises(NotFound):
         await stage.ctx.fetch(new_id(IdKind.ATTACHMENT_SET))
+    released = stage.store.publish(report_md=b"# Report")
+    stage.store.released.add(released)
+    with pytest.raises(FailedPrecondition):
+        await stage.ctx.fetch(released)
     for set_id in ("../..", "..", ""):
         with pytest.raises(InvalidRequest):
             await stage.ctx.fetch(set_id)

@@ -174,7 +174,7 @@ async def test_files_large_and_small_come_back_from_their_set(tmp_path: Path) ->
     mesh = FakeMesh()
     large = bytes(range(256)) * 8192
     files = [Attachment("small.txt", b"hello"), Attachment("large.bin", BytesIO(large))]
-    session = await mesh.spawn("Read.", attachments=files)
+    session = await mesh.spawn("Read.", attachments=files, cleanup="KEEP")
     assert session.receipt is not None
     assert [(one.name, one.size_bytes) for one in session.receipt.files] == [
         ("small.txt", 5),

@@ -9,7 +9,6 @@ from spawnmesh_client import (
     EventKind,
     FailedPrecondition,
     InvalidRequest,
-    NotFound,
     Reason,
     ReferencedFile,
     SessionMode,
@@ -58,10 +57,13 @@ async def test_sets_of_the_tenant_say_which_run_published_them() -> None:
     session = await mesh.spawn("Write.", attachments=[Attachment("in.txt", b"in")])
     run = (await session.result()).run
     found = [one async for one in mesh.files.sets(session_id=session.session_id)]
-    assert [(one.run_id, one.files[0].name, one.state) for one in found] == [
-        (run.run_id, "report.md", "ATTACHED"),
-        ("", "in.txt", "RELEASED"),
+    assert [(one.run_id, len(one.files), one.state) for one in found] == [
+        (run.run_id, 1, "ATTACHED"),
+        ("", 0, "RELEASED"),
     ]
+    with pytest.raises(FailedPrecondition) as released:
+        await mesh.files.download(found[1].set_id, "in.txt")
+    assert released.value.reason is Reason.ATTACHMENT_SET_STATE
 
 
 async def test_published_files_are_handed_to_another_session() -> None:
@@ -87,14 +89,16 @@ async def test_references_to_nothing_are_refused() -> None:
     [published] = [one async for one in writer.outputs()]
     assert writer.receipt is not None
     for reference, kind, reason in (
-        (ReferencedFile("att_" + "0" * 26, "report.md"), NotFound, Reason.NOT_FOUND),
-        (ReferencedFile(published.set_id, "other.md"), NotFound, Reason.NOT_FOUND),
+        (ReferencedFile("att_" + "0" * 26, "report.md"), FailedPrecondition, Reason.SPAWN_FAILED),
+        (ReferencedFile(published.set_id, "other.md"), FailedPrecondition, Reason.SPAWN_FAILED),
         (ReferencedFile(writer.receipt.set_id, "in.txt"), FailedPrecondition, Reason.ATTACHMENT_SET_STATE),
         (ReferencedFile("att_1", "in.txt"), InvalidRequest, Reason.INVALID_REQUEST),
     ):
         with pytest.raises(kind) as refused:
             await mesh.spawn("Read.", attachments=[reference])
         assert refused.value.reason is reason
+        if reason is Reason.SPAWN_FAILED:
+            assert refused.value.facts["cause"] == "NOT_FOUND"
     twice = [*published.references(), Attachment("report.md", b"mine")]
     with pytest.raises(InvalidRequest) as duplicate:
         await mesh.spawn("Read.", attachments=twice)

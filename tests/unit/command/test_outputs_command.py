@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh_command.cli.show import when
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 
 from tests.support.command.fake_mesh import RUN_ID, SESSION_ID, FakeMesh, event, mesh, session_in, unset
 from tests.support.command.live import run_event
@@ -18,10 +20,6 @@ __all__ = ["blobs", "mesh", "unset"]
 
 OTHER_RUN = new_id(IdKind.RUN)
 SAVE = f"to download them: spawnmesh outputs {SESSION_ID} --save DIRECTORY"
-
-
-def rows(printed: str) -> list[list[str]]:
-    return [line.split() for line in printed.splitlines() if line.startswith("att_")]
 
 
 def below(folder: Path) -> dict[str, str]:
@@ -40,30 +38,36 @@ def ended(mesh: FakeMesh, blobs: FakeBlobs, **fields: Any) -> None:
 async def test_files_are_listed_with_their_set_and_run_and_the_command_that_saves_them(
     mesh: FakeMesh, blobs: FakeBlobs
 ) -> None:
-    first = blobs.publish(report_md=b"# Draft", table_csv=b"a,b")
-    second = blobs.publish(run_id=OTHER_RUN, report_md=b"# Report")
+    first = blobs.publish(report_md=b"# Draft", table_csv=b"a,b\n1,2\n" * 3 + b"c,d\n3,")
+    second = blobs.publish(more_txt=b"more")
+    third = blobs.publish(run_id=OTHER_RUN, report_md=b"# Report")
     result = await mesh.run("outputs", SESSION_ID)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert [[row[0], row[1], *row[-3:]] for row in rows(result.stdout)] == [
-        [first, RUN_ID, "7", "text/plain", "report.md"],
-        [first, RUN_ID, "3", "text/plain", "table.csv"],
-        [second, OTHER_RUN, "8", "text/plain", "report.md"],
+    times = [when(one.publish_time) for one in blobs.sets]
+    assert result.stdout.splitlines() == [
+        RUN_ID,
+        f"  {first}  {times[0]}",
+        "     7 bytes  text/plain  report.md",
+        "    30 bytes  text/plain  table.csv",
+        f"  {second}  {times[1]}",
+        "    4 bytes  text/plain  more.txt",
+        OTHER_RUN,
+        f"  {third}  {times[2]}",
+        "    8 bytes  text/plain  report.md",
+        "",
+        SAVE,
     ]
-    assert result.stdout.rstrip().endswith(SAVE)
     of_run = await mesh.run("outputs", SESSION_ID, "--run", OTHER_RUN)
-    assert [row[0] for row in rows(of_run.stdout)] == [second]
+    assert of_run.stdout.splitlines()[:2] == [OTHER_RUN, f"  {third}  {times[2]}"]
     as_json = json.loads((await mesh.run("outputs", SESSION_ID, "--json")).stdout)
-    assert [one["set_id"] for one in as_json["output_sets"]] == [first, second]
+    assert [one["set_id"] for one in as_json["output_sets"]] == [first, second, third]
     assert as_json["output_sets"][0]["files"][1]["name"] == "table.csv"
 
 
 async def test_session_without_files_has_no_command_that_saves_them(mesh: FakeMesh, blobs: FakeBlobs) -> None:
     result = await mesh.run("outputs", SESSION_ID)
-    assert (result.exit_code, result.stdout.split()) == (
-        0,
-        ["set", "run", "published", "bytes", "type", "name"],
-    )
-    assert (await mesh.run("outputs", SESSION_ID, "--save", "out")).stdout == "no files are published\n"
+    assert (result.exit_code, result.stdout) == (0, "no published files\n")
+    assert (await mesh.run("outputs", SESSION_ID, "--save", "out")).stdout == "no published files\n"
 
 
 async def test_files_are_saved_and_an_earlier_version_is_below(
@@ -198,10 +202,31 @@ async def test_set_that_is_not_there_is_refused_with_advice(mesh: FakeMesh, blob
     result = await mesh.run("spawn", "Read.", "--attach-from", new_id(IdKind.ATTACHMENT_SET))
     assert (result.exit_code, mesh.sessions.requests) == (1, [])
     assert "`spawnmesh attachments list` lists what there is" in result.stderr
+    set_id = blobs.publish(report_md=b"# Report")
+    blobs.released.add(set_id)
+    gone = await mesh.run("spawn", "Read.", "--attach-from", set_id)
+    assert (gone.exit_code, mesh.sessions.requests) == (1, [])
+    assert "ATTACHMENT_SET_STATE" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("resource", "advice"),
+    [("attachment set", "attachments list"), ("file of that name in attachment set", "attachments show X")],
+)
+async def test_spawn_that_was_undone_names_the_command_that_lists_what_there_is(
+    mesh: FakeMesh, resource: str, advice: str
+) -> None:
+    facts = {"cause": "NOT_FOUND", "step": "provision", "resource": resource, "id": "X"}
+    mesh.sessions.refusal = MeshError(
+        Reason.SPAWN_FAILED, "undone", status=Status.FAILED_PRECONDITION, facts=facts
+    )
+    result = await mesh.run("spawn", "Read.", "--attach-from", f"{new_id(IdKind.ATTACHMENT_SET)}/a.md")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f". `spawnmesh {advice}` lists what there is\n")
 
 
 async def test_attachments_show_the_run_that_published_them(mesh: FakeMesh, blobs: FakeBlobs) -> None:
     set_id = blobs.publish(report_md=b"# Report")
-    assert rows((await mesh.run("attachments", "list")).stdout)[0][-1] == RUN_ID
+    assert (await mesh.run("attachments", "list")).stdout.rstrip().endswith(RUN_ID)
     shown = (await mesh.run("attachments", "show", set_id)).stdout
     assert shown.splitlines()[0] == f"{set_id} ATTACHED, of {SESSION_ID}, 8 bytes, published by {RUN_ID}"

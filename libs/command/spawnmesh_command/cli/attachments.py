@@ -6,10 +6,16 @@ from typing import Annotated
 import typer
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, AttachmentSet
-from spawnmesh_client.attachment_sets import collect_garbage, download_file, download_url, get_set, list_sets
+from spawnmesh_client.attachment_sets import (
+    collect_garbage,
+    download_file,
+    download_url,
+    get_readable_set,
+    get_set,
+    list_sets,
+)
 from spawnmesh_client.wire import WireMesh
-from spawnmesh_core.errors import MeshError, not_found
-from spawnmesh_core.reasons import Reason
+from spawnmesh_core.errors import not_found
 
 from spawnmesh_command.cli.output_file import reporting_write_errors
 from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
@@ -37,7 +43,9 @@ _COUNT_TEXTS = {
 
 def add_commands(app: typer.Typer) -> None:
     """Add `attachments list`, `show`, `get`, `url` and `gc`."""
-    group = typer.Typer(no_args_is_help=True, help="Files that were handed to sessions.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Files that were handed to sessions, or that they published."
+    )
     group.command("list")(list_)
     for command in (show, get, url, gc):
         group.command()(command)
@@ -65,7 +73,7 @@ def list_(
         print_json({"sets": [value_of(one) for one in found]})
         return
     print_table(
-        ("set", "state", "session", "created", "files", "bytes"),
+        ("set", "state", "session", "created", "files", "bytes", "published by"),
         (
             (
                 one.set_id,
@@ -74,6 +82,7 @@ def list_(
                 when(one.create_time),
                 str(len(one.files)),
                 str(one.total_bytes),
+                one.run_id,
             )
             for one in found
         ),
@@ -86,7 +95,8 @@ def show(context: typer.Context, set_id: SetId, as_json: AsJson = False) -> None
     if as_json:
         print_json(value_of(found))
         return
-    print(f"{found.set_id} {_state(found)}, of {found.session_id}, {found.total_bytes} bytes")
+    published = f", published by {found.run_id}" if found.run_id else ""
+    print(f"{found.set_id} {_state(found)}, of {found.session_id}, {found.total_bytes} bytes{published}")
     print_table(
         ("sha256", "bytes", "type", "name"),
         (
@@ -116,12 +126,13 @@ def get(
     Each file arrives complete and with its recorded hash, or not at all.
 
     A set is released when its session ends, unless the tenant keeps it; then its files are deleted.
-    A session without --open ends with its run.
+    A session without --open ends with its run. Files that a run has published stay until the
+    session is deleted, or for the tenant's `retention`.
     """
 
     async def body(mesh: WireMesh) -> list[tuple[AttachmentFile, Path]]:
         peer = mesh.service(SERVICE)
-        files = _wanted(await get_set(peer, set_id), name)
+        files = _wanted(await get_readable_set(peer, set_id), name)
         with progress_bars() as on_progress, reporting_write_errors(to):
             to.mkdir(exist_ok=True)
             return [
@@ -184,16 +195,7 @@ def gc(
 
 
 def _wanted(found: AttachmentSet, name: str) -> list[AttachmentFile]:
-    """Return the file of that name, or all files.
-
-    Raises ATTACHMENT_SET_STATE for a released set, NOT_FOUND for an unknown name.
-    """
-    if found.state == attachment_pb2.SET_STATE_RELEASED:
-        raise MeshError(
-            Reason.ATTACHMENT_SET_STATE,
-            f"attachment set {found.set_id} is released and its files are gone",
-            facts={"set_id": found.set_id, "state": "RELEASED"},
-        )
+    """Return the file of that name, or all files. Raises NOT_FOUND for an unknown name."""
     files = [file for file in found.files if name in ("", file.name)]
     if name and not files:
         raise not_found("file of that name in attachment set", found.set_id)

@@ -17,6 +17,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_command.cli.entries import entry_text
+from spawnmesh_command.cli.outputs import text_of_sets
 from spawnmesh_command.cli.show import event_line, one_line, plain, print_json, value_of, waiting_line
 
 _RETRACTED = "— retracted: the text above does not count —"
@@ -34,6 +35,7 @@ class LivePrinter:
     """Print states, texts, calls of tools and their results.
 
     `cursor` is that of the last message. `is_complete` says whether the end of the run was reached.
+    `set_ids` are the sets of files that were published.
     """
 
     def __init__(self, session_id: str = "", cursor: str = "") -> None:
@@ -42,6 +44,7 @@ class LivePrinter:
         self._is_in_line = False
         self._has_draft = False
         self.is_complete = False
+        self.set_ids: set[str] = set()
         self._answer: str | None = None
 
     def begin(self, session: session_pb2.Session) -> None:
@@ -52,6 +55,8 @@ class LivePrinter:
         """Print the message."""
         match message.message:
             case session_pb2.SessionEvent() as event:
+                if event.set_id:
+                    self.set_ids.add(event.set_id)
                 self._print_line(event_line(event))
             case DraftDelta() as delta:
                 self._take_delta(delta)
@@ -62,9 +67,9 @@ class LivePrinter:
                 self._take_entry(appended.entry, completes_draft=appended.completes_draft)
         self.cursor = message.cursor
 
-    def waits(self, line: str) -> None:
-        """Print what to type if the run waits for a person."""
-        self._print_line(line)
+    def hint(self, text: str) -> None:
+        """Print what to type, such as the command that decides on an approval."""
+        self._print_line(text)
 
     def end_line(self) -> None:
         """End the line of a text, so that something else can be printed."""
@@ -135,8 +140,8 @@ class JsonPrinter(LivePrinter):
         print_json({"cursor": message.cursor, _NAMES[type(message.message)]: value_of(message.message)})
         self.cursor = message.cursor
 
-    def waits(self, line: str) -> None:
-        """Print nothing: the event says it."""
+    def hint(self, text: str) -> None:
+        """Print nothing: the events say it."""
 
 
 @contextmanager
@@ -167,7 +172,9 @@ async def print_session_live(mesh: WireMesh, printer: LivePrinter) -> None:
             ):
                 with suppress(MeshError):  # The watch goes on without the line.
                     if line := waiting_line((await mesh.session(session_id)).latest_run):
-                        printer.waits(line)
+                        printer.hint(line)
+    if printer.set_ids and (text := await text_of_sets(mesh, session_id, printer.set_ids)):
+        printer.hint(f"\n{text}")
 
 
 async def print_run(

@@ -43,7 +43,12 @@ _ADVICE = {
     Reason.MESSAGE_TOO_LARGE: _SMALLER,
     Reason.PROCESSING_TIME_EXCEEDED: "send it in smaller parts",
     Reason.ATTACHMENTS_INVALID_NAME: "rename the file",
-    Reason.ATTACHMENTS_DUPLICATE_NAME: "rename one of the files",
+    Reason.ATTACHMENTS_DUPLICATE_NAME: (
+        "rename one of the files, or give it another name with `--attach-from SET_ID/NAME:NEW_NAME`"
+    ),
+    Reason.ATTACHMENT_SET_STATE: (
+        "its files are gone: its session ended or was deleted, or the tenant's `retention` is over"
+    ),
     Reason.INTERNAL: "tell the operator the trace id",
 }
 
@@ -80,7 +85,7 @@ def report(error: MeshError, *, as_json: bool) -> None:
 def _advice(error: MeshError) -> str:
     if isinstance(error, LocalRefusal):
         return ""
-    if error.reason is not Reason.NOT_FOUND:
+    if Reason.NOT_FOUND not in (error.reason, error.facts.get("cause")):
         return _ADVICE.get(error.reason, "")
     kind, identifier = error.facts.get("resource", ""), error.facts.get("id", "")
     if kind == "file of that name in attachment set":

@@ -15,6 +15,8 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_command.cli import live
 from spawnmesh_command.cli import session_removal as session_ends
 from spawnmesh_command.cli.numbers import INT64_MAX
+from spawnmesh_command.cli.outputs import published_text
+from spawnmesh_command.cli.references import attach_from_of, references_of
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
 from spawnmesh_command.cli.show import (
@@ -32,6 +34,10 @@ from spawnmesh_command.endpoints import find_endpoints
 
 SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+
+
+Waited = tuple[session_pb2.Session, bool, str]
+"""A session, whether its run has ended, and the lines about the files that it has published."""
 
 
 class SessionDetail(StrEnum):
@@ -62,6 +68,14 @@ def spawn(
             readable=True,
             metavar="FILE",
             help="A file to hand over; may be repeated.",
+        ),
+    ] = None,
+    attach_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SET_ID[/NAME[:NEW_NAME]]",
+            help="A file that the mesh has, or all files of a set, such as what another session has"
+            " published; may be repeated.",
         ),
     ] = None,
     agent: Annotated[str, typer.Option(help="The agent.")] = "default",
@@ -101,17 +115,19 @@ def spawn(
     The exit code is then 0 only if the run succeeded.
     """
     pairs = _pairs(metadata or ())
+    wanted = [attach_from_of(text) for text in attach_from or ()]
     if fork_of and not fork_at:
         raise typer.BadParameter("say up to which entry: --fork-at SEQ", param_hint="--fork-of")
     fork = session_pb2.ForkPoint(session_id=fork_of, seq=fork_at) if fork_at else None
 
     shown = live.LivePrinter() if wait_for_it and not as_json else None
 
-    async def body(mesh: WireMesh) -> tuple[session_pb2.Session, bool]:
+    async def body(mesh: WireMesh) -> Waited:
         with progress_bars() as on_progress:
             spawned = await mesh.spawn(
                 task,
                 attachments=attach or (),
+                references=await references_of(mesh, wanted),
                 agent_id=agent,
                 label=label,
                 metadata=pairs,
@@ -126,19 +142,21 @@ def spawn(
                 on_progress=on_progress,
             )
         if not wait_for_it:
-            return spawned, True
+            return spawned, True, ""
         wait_for_end = partial(_waited, mesh, spawned.session_id, timeout)
         if shown is None:
-            return await wait_for_end()
+            return *await wait_for_end(), ""
         spawned.latest_run.ClearField("result_text")  # A repeated spawn can have one.
         print_session(spawned)
         _print_console(context, spawned)
-        return await live.print_run(mesh, spawned, shown, wait_for_end)
+        ended, done = await live.print_run(mesh, spawned, shown, wait_for_end)
+        return ended, done, await published_text(mesh, ended.latest_run)
 
     with live.resumable(shown):
-        session, done = with_mesh(context, body, as_json=as_json)
+        session, done, published = with_mesh(context, body, as_json=as_json)
     if shown is None or not shown.print_result(session.latest_run):
         _print(session, as_json)
+    _print_published(published)
     if not wait_for_it and not as_json:
         _print_console(context, session)
     if wait_for_it:
@@ -151,12 +169,23 @@ def _print_console(context: typer.Context, session: session_pb2.Session) -> None
         print(f"console  {console}/sessions/{session.session_id}", flush=True)
 
 
+def _print_published(text: str) -> None:
+    if text:
+        print(f"\n{text}", flush=True)
+
+
 def wait(
     context: typer.Context, session_id: SessionId, timeout: Timeout = 3600.0, as_json: AsJson = False
 ) -> None:
     """Wait until a session's newest run has ended. The exit code is 0 only if it succeeded."""
-    session, done = with_mesh(context, lambda mesh: _waited(mesh, session_id, timeout), as_json=as_json)
+
+    async def body(mesh: WireMesh) -> Waited:
+        session, done = await _waited(mesh, session_id, timeout)
+        return session, done, "" if as_json else await published_text(mesh, session.latest_run)
+
+    session, done, published = with_mesh(context, body, as_json=as_json)
     _print(session, as_json)
+    _print_published(published)
     _end(session, done, timeout, as_json)
 
 

@@ -249,6 +249,7 @@ def event_line(event: SessionEvent) -> str:
         state,
         event.run_id,
         event.child_session_id,
+        event.set_id,
         event.detail,
     )
     return plain("  ".join(part for part in columns if part), keep="")
