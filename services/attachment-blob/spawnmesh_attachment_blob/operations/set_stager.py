@@ -175,7 +175,12 @@ class SetStager:
             if request.references:
                 found = await sets.list_referenced_sets(connection, tenant_id, request.references)
         uploaded = files_of_uploads(request.uploads, tenant.uploads)
-        referenced = files_of_references(request.references, found, request.uploader_session_id or None)
+        referenced = files_of_references(
+            request.references,
+            found,
+            request.uploader_session_id or None,
+            first_index=len(request.items) + len(request.uploads),
+        )
         return tenant.policy.limits, await _set_to_stage(request, limits, uploaded, referenced)
 
     async def _tenant(

@@ -272,8 +272,9 @@ async def test_SpawnSession__a_reference_that_the_caller_may_not_see_is_not_foun
         asked = reference(await publish(other, await held_run(other)))
     sets_before = await remains.count(mesh.tenant, "attachment_blob.sets where state <> 'RELEASED'")
     with pytest.raises(MeshError) as caught:
-        await mesh.spawn_as(caller, references=[asked])
+        await mesh.spawn_as(caller, attachments=[attachment()], references=[asked])
     assert (caught.value.reason, caught.value.facts["cause"]) == (Reason.SPAWN_FAILED, Reason.NOT_FOUND)
+    assert caught.value.facts["index"] == "1", "it is the second file"
     sets_after = await remains.count(mesh.tenant, "attachment_blob.sets where state <> 'RELEASED'")
     assert sets_after == sets_before
 

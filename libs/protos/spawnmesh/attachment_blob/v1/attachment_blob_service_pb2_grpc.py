@@ -178,8 +178,9 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSets(self, request, context):
-        """Returns the tenant's sets, newest first, without sets that were never completed. Sets that are
-        staged after the first page may be missing.
+        """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
+        of the ids, which begin with the time of the session, or of the run that published the set: sets
+        of one run have no order among them. Sets that are staged after the first page may be missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -95,8 +95,9 @@ class AttachmentBlobServiceStub:
     its descendants.
     """
     ListSets: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]
-    """Returns the tenant's sets, newest first, without sets that were never completed. Sets that are
-    staged after the first page may be missing.
+    """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
+    of the ids, which begin with the time of the session, or of the run that published the set: sets
+    of one run have no order among them. Sets that are staged after the first page may be missing.
     """
     ReadFile: _grpc.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]
     """Streams the bytes of one file, or of a range of it, in order. If the whole file is read, its
@@ -189,8 +190,9 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     its descendants.
     """
     ListSets: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]  # type: ignore[assignment]
-    """Returns the tenant's sets, newest first, without sets that were never completed. Sets that are
-    staged after the first page may be missing.
+    """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
+    of the ids, which begin with the time of the session, or of the run that published the set: sets
+    of one run have no order among them. Sets that are staged after the first page may be missing.
     """
     ReadFile: _aio.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Streams the bytes of one file, or of a range of it, in order. If the whole file is read, its
@@ -322,8 +324,9 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.ListSetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.ListSetsResponse, _abc.Awaitable[_attachment_blob_service_pb2.ListSetsResponse]]:
-        """Returns the tenant's sets, newest first, without sets that were never completed. Sets that are
-        staged after the first page may be missing.
+        """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
+        of the ids, which begin with the time of the session, or of the run that published the set: sets
+        of one run have no order among them. Sets that are staged after the first page may be missing.
         """
 
     @_abc_1.abstractmethod
