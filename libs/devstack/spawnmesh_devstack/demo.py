@@ -12,7 +12,7 @@ from rich.console import Console
 from spawnmesh.session.v1.session_pb2 import Session
 
 from spawnmesh_devstack import demo_report
-from spawnmesh_devstack.demo_agents import TASK, profiles, with_approval
+from spawnmesh_devstack.demo_agents import TASK, profiles, with_approval, with_published_figures
 from spawnmesh_devstack.demo_document import (
     Check,
     Document,
@@ -24,7 +24,7 @@ from spawnmesh_devstack.demo_document import (
 )
 from spawnmesh_devstack.demo_evidence import leftovers
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
-from spawnmesh_devstack.demo_job import Done, Job, deliveries, do_job
+from spawnmesh_devstack.demo_job import Done, Job, delete_family, deliveries, do_job
 from spawnmesh_devstack.demo_small import make_note, small_checks, small_job
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import SCRIPTED_FLAKY, Choice, ModelKind, choose
@@ -99,15 +99,19 @@ async def _run(
     async with open_thinking_stack(home / "mesh", report_progress, choice) as stack:
         done = await do_job(stack, tenant_id, plan.job, spawned)
         report_progress("the job is done; waiting for what comes after")
-        left = await leftovers(stack, tenant_id)
+        # Runs leave nothing but what they published, and that is deleted with its sessions.
+        files = {file.sha256 for file in done.published}
+        kept = await leftovers(stack, tenant_id, kept_files=len(files))
         told = await deliveries(stack, tenant_id)
+        await delete_family(stack, tenant_id, done.parent.session_id)
+        left = await leftovers(stack, tenant_id)
         pids = stack.pids
     report_progress("the mesh is stopped")
     left = left.with_processes(pids)
     spans = load_spans(
         stack.traces_file, done.parent.trace_id
     )  # Complete now: a process sends its spans before it ends.
-    report = document(done, told, spans, left, model=choice.name)
+    report = document(done, told, spans, kept, left, model=choice.name)
     checks = [*plan.judge(report, done), *common_checks(report)]
     report = with_checks(report, checks, time.monotonic() - started)
     if not quiet:
@@ -121,8 +125,9 @@ def _story(files: Path, choice: Choice) -> Plan:
     truth = make_files(files, SystemRandom().getrandbits(32), small=not scripted)
     timeout_seconds = _SCRIPTED_SECONDS if scripted else _REAL_SECONDS
     paths = [files / name for name in (TABLE, TEXT, PICTURE)]
+    agents = with_published_figures(with_approval(profiles([SCRIPTED_FLAKY, choice.name])))
     return Plan(
-        job=Job(with_approval(profiles([SCRIPTED_FLAKY, choice.name])), TASK, paths, timeout_seconds),
+        job=Job(agents, TASK, paths, timeout_seconds),
         judge=lambda report, _: story_checks(report, files, truth, scripted=scripted),
     )
 
@@ -140,6 +145,7 @@ def _small(files: Path, choice: Choice) -> Plan:
 
 def _show(console: Console, report: Document, done: Done, spans: Sequence[Span]) -> None:
     demo_report.show_sessions(console, report)
+    demo_report.show_published(console, report)
     parent = done.parent
     title = f"Transcript of the {parent.agent_id}, as it is stored"
     demo_report.show_transcript(console, title, done.transcripts[parent.session_id])

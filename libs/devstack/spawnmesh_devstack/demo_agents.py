@@ -8,7 +8,7 @@ from spawnmesh.session.v1.approval_pb2 import ApprovalPolicy
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 
 from spawnmesh_devstack.demo_plugin import NAME
-from spawnmesh_devstack.scripted_agents import ANALYST, BRIEF_NAME, COORDINATOR, COUNTER
+from spawnmesh_devstack.scripted_agents import ANALYST, BRIEF_NAME, COORDINATOR, COUNTER, FIGURES_NAME
 
 TASK = (
     "Report three figures of the attached files: the sum of the column `amount` of the table, the number "
@@ -69,6 +69,23 @@ def with_approval(agents: Sequence[AgentProfile]) -> list[AgentProfile]:
     for agent in agents:
         if agent.agent_id == ANALYST:
             agent.approval.CopyFrom(policy)
+    return list(agents)
+
+
+def with_published_figures(agents: Sequence[AgentProfile]) -> list[AgentProfile]:
+    """Return the agents; the analyst publishes its figures, and the coordinator fetches them."""
+    for agent in agents:
+        if agent.agent_id == ANALYST:
+            agent.tools.extend(["write_file", "publish_files"])
+            agent.system_prompt += (
+                f" Before you answer, write these three lines into the file `{FIGURES_NAME}`, and publish it."
+            )
+        elif agent.agent_id == COORDINATOR:
+            agent.tools.append("fetch_files")
+            agent.system_prompt += (
+                f" The {ANALYST} publishes its figures as `{FIGURES_NAME}`: fetch the set that is named with"
+                " its result, read the file, and take the figures from there."
+            )
     return list(agents)
 
 

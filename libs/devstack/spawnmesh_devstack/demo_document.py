@@ -15,7 +15,8 @@ from spawnmesh_devstack import traces
 from spawnmesh_devstack.demo_evidence import DEPLOYABLES, Leftovers, attempts
 from spawnmesh_devstack.demo_files import Truth, hashes
 from spawnmesh_devstack.demo_job import Done
-from spawnmesh_devstack.scripted_agents import BRIEF_NAME, VERIFIED
+from spawnmesh_devstack.demo_published import tool_files
+from spawnmesh_devstack.scripted_agents import BRIEF_NAME, FIGURES_NAME, VERIFIED
 from spawnmesh_devstack.span_file import Span
 
 Document = dict[str, Any]
@@ -36,11 +37,15 @@ def document(
     done: Done,
     deliveries: Sequence[delivery_pb.Delivery],
     spans: Sequence[Span],
+    kept: Leftovers,
     left: Leftovers,
     *,
     model: str,
 ) -> Document:
-    """Return the document without `checks` and `seconds`."""
+    """Return the document without `checks` and `seconds`.
+
+    `kept` is what was left before the sessions were deleted.
+    """
     return {
         "model": model,
         "receipt": receipt_of(done.parent),
@@ -84,6 +89,7 @@ def document(
         "heard_ends": [
             one.session_id for one in deliveries if one.decision == delivery_pb.DELIVERY_DECISION_TOLD
         ],
+        "published": list(_published(done)),
         "redacted": list(redactions(done)),
         "trace": {
             "trace_id": done.parent.trace_id,
@@ -92,6 +98,7 @@ def document(
             "edges": [list(edge) for edge in traces.edges(spans)],
             "orphan_spans": len(traces.orphans(spans)),
         },
+        "kept": kept.counts,
         "leftovers": left.counts,
     }
 
@@ -103,6 +110,26 @@ def redactions(done: Done) -> Iterator[dict[str, Any]]:
             for attachment in _handed_over(entry):
                 if isinstance(content := attachment.get("content"), dict) and "$redacted" in content:
                     yield {"name": attachment["name"], **content}
+
+
+def _published(done: Done) -> Iterator[dict[str, Any]]:
+    """Return each published file, and whether its bytes are those that its run wrote, that the
+    parent fetched, and that a client read.
+    """
+    parents = {session.session_id: session.parent_session_id for session in done.sessions}
+    for file in done.published:
+        written = tool_files(done.transcripts[file.session_id], "write_file")
+        fetched = tool_files(done.transcripts.get(parents[file.session_id], ()), "fetch_files")
+        yield {
+            "session_id": file.session_id,
+            "set_id": file.set_id,
+            "name": file.name,
+            "bytes": file.size_bytes,
+            "sha256": file.sha256,
+            "written": any(one["sha256"] == file.sha256 for one in written),
+            "fetched": (file.set_id, file.sha256) in [(one["set_id"], one["sha256"]) for one in fetched],
+            "read": file.read_sha256 == file.sha256,
+        }
 
 
 def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: bool) -> list[Check]:
@@ -138,6 +165,16 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
         Check(
             "a watcher heard the coordinator's text as it is stored",
             report["live"]["exact"] and report["live"]["entries"] > 0,
+        ),
+        Check(
+            "the child published its figures, and its parent fetched and a client read the same bytes",
+            [(one["name"], one["written"], one["fetched"], one["read"]) for one in report["published"]]
+            == [(FIGURES_NAME, True, True, True)],
+            scripted,
+        ),
+        Check(
+            "of the files, only the published ones outlived the runs",
+            report["kept"]["objects"] == len({one["sha256"] for one in report["published"]}),
         ),
         Check("each child's result came to its parent once", sorted(told) == sorted(children)),
         Check("the plugin heard of each child's end", set(children) <= set(report["heard_ends"])),

@@ -28,6 +28,14 @@ _NOTHING_IN = {
     "session.jobs": "tenant_id = %(tenant)s",
     "session.inbox_messages": "tenant_id = %(tenant)s and acknowledge_time is null",
     "session.runs": "tenant_id = %(tenant)s and end_time is null",
+    "session.output_sets": "tenant_id = %(tenant)s",
+}
+# Those of them that are about files.
+_FILES_IN = {
+    "attachment_blob.set_files",
+    "attachment_blob.blobs",
+    "attachment_blob.sets",
+    "session.output_sets",
 }
 
 
@@ -50,14 +58,19 @@ class Leftovers:
             "processes": len(self.processes),
         }
 
+    def has_only_files(self, count: int) -> bool:
+        """Return whether nothing is left but `count` files and their rows."""
+        others = sum(rows for table, rows in self.rows.items() if not count or table not in _FILES_IN)
+        return len(self.objects) == count and not others and not self.workspaces and not self.processes
+
     def with_processes(self, pids: Mapping[str, int]) -> "Leftovers":
         """Return the same with those of the given processes that still run."""
         return replace(self, processes=[name for name, pid in pids.items() if psutil.pid_exists(pid)])
 
 
-async def leftovers(stack: Stack, tenant_id: str) -> Leftovers:
+async def leftovers(stack: Stack, tenant_id: str, *, kept_files: int = 0) -> Leftovers:
     """Return what is left of the tenant's sessions once the follow-up jobs are done, or after the
-    time-out.
+    time-out. `kept_files` different files are expected to stay.
     """
     give_up = time.monotonic() + _SETTLE_SECONDS
     while True:
@@ -66,7 +79,7 @@ async def leftovers(stack: Stack, tenant_id: str) -> Leftovers:
             rows=await _rows(stack.superuser_dsn, tenant_id),
             workspaces=sorted(path.name for path in stack.workspace_root.iterdir()),
         )
-        if not any(left.counts.values()) or time.monotonic() > give_up:
+        if left.has_only_files(kept_files) or time.monotonic() > give_up:
             return left
         await asyncio.sleep(_POLL_SECONDS)
 

@@ -30,6 +30,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_devstack import demo_plugin
 from spawnmesh_devstack.demo_agents import plugin_at
 from spawnmesh_devstack.demo_live import Heard, listen
+from spawnmesh_devstack.demo_published import PublishedFile, read_published
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
 from spawnmesh_devstack.ports import free_ports
@@ -58,7 +59,7 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Done:
     """The result: sessions, parents before children, each with its transcript and its events, what
-    a person approved, and what a watcher of the first session heard.
+    a person approved, what a watcher of the first session heard, and the files that were published.
     """
 
     sessions: Sequence[Session]
@@ -66,6 +67,7 @@ class Done:
     events: dict[str, list[SessionEvent]]
     approvals: Sequence[Approval] = ()
     heard: Heard = field(default_factory=Heard)
+    published: Sequence[PublishedFile] = ()
 
     @property
     def parent(self) -> Session:
@@ -123,11 +125,18 @@ async def deliveries(stack: Stack, tenant_id: str) -> list[delivery_pb.Delivery]
         ]
 
 
+async def delete_family(stack: Stack, tenant_id: str, session_id: str) -> None:
+    """Delete the session and its descendants, with the files that they have published."""
+    async with _connection(stack, stack.client_token(tenant_id)) as mesh:
+        await mesh.delete(session_id)
+
+
 def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[WireMesh]:
     targets = stack.targets
     return connect_wire(
         session=targets["session"],
         transcript=targets["transcript"],
+        attachment_blob=targets["attachment-blob"],
         hook=targets["hook"],
         token=token,
         settings=ProcessSettings(),
@@ -199,4 +208,5 @@ async def _gather(mesh: WireMesh, parent_id: str, heard: Heard) -> Done:
         },
         approvals=await _approvals(mesh, ListApprovalsRequest(session_id=parent_id)),
         heard=heard,
+        published=[file for session in sessions for file in await read_published(mesh, session)],
     )

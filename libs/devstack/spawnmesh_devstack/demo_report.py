@@ -43,6 +43,23 @@ def show_sessions(console: Console, report: Document) -> None:
         console.print(Panel(Text(body), title=Text("  " * session["depth"] + title), title_align="left"))
 
 
+def show_published(console: Console, report: Document) -> None:
+    """Print a line for each published file."""
+    sessions = {session["session_id"]: session for session in report["sessions"]}
+    for file in report["published"]:
+        session = sessions[file["session_id"]]
+        parent = sessions.get(session["parent_session_id"])
+        came_back = [f"the {parent['agent_id']} fetched"] if parent and file["fetched"] else []
+        came_back += ["a client read"] if file["read"] else []
+        same = f"; {' and '.join(came_back)} the same bytes" if came_back else ""
+        console.print(
+            Text(
+                f"The {session['agent_id']} published {file['name']}, {file['bytes']} bytes, sha256"
+                f" {file['sha256']}{', as it wrote them' if file['written'] else ''}{same}"
+            )
+        )
+
+
 def show_transcript(console: Console, title: str, entries: Iterable[entry_pb2.Entry]) -> None:
     """Print the stored entries, with long texts cut."""
     table = Table(title=title, title_justify="left", show_lines=True)

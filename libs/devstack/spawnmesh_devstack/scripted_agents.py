@@ -19,12 +19,14 @@ COORDINATOR, ANALYST, COUNTER, READER, SEARCHER = "coordinator", "analyst", "cou
 CALLER = "caller"
 VERIFIED = "verified: yes"
 BRIEF_NAME = "brief.md"
+FIGURES_NAME = "figures.txt"
 
 _ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER}|{READER}|{SEARCHER}|{CALLER})\b")
 _REFERENCE = re.compile(r"\[Tool output (file_[0-9a-z]{26}) \|")
 _CODE_WORD = re.compile(r"the code word is ([a-z0-9]+)")
 _TOLD_CALL = re.compile(r"(\w+) (\{.*\})")
-_FINISHED = "has finished. Its result:"
+_PUBLISHED = re.compile(rf"- (att_[0-9a-z]{{26}})/{re.escape(FIGURES_NAME)} ")
+_FINISHED, _RESULT = "has finished.", "Its result:\n"
 _REVISE = "Your answer was not accepted"
 _WAIT_SECONDS = 120
 
@@ -91,6 +93,8 @@ def open_files(conversation: Conversation) -> Reply | None:
 def _coordinate(conversation: Conversation) -> Reply:
     """Give everything to an analyst; after a request for a revision, compare the analyst's hash
     with that of the own file.
+
+    An agent that can fetch files answers from the file that the analyst has published.
     """
     directory = _directory(conversation)
     if (listed := _listing(conversation, directory)) is None:
@@ -105,6 +109,8 @@ def _coordinate(conversation: Conversation) -> Reply:
         task = f"Work on the attached files as {BRIEF_NAME} says, and report the three figures."
         return _spawn(ANALYST, task, "figures", handed)
     report = _report(conversation, spawned[-1].value)
+    if not isinstance(report, Reply) and "fetch_files" in conversation.tools:
+        report = _fetched_figures(conversation)
     if isinstance(report, Reply):
         return report
     if (since := conversation.since(_REVISE)) is None:
@@ -119,7 +125,10 @@ def _coordinate(conversation: Conversation) -> Reply:
 
 
 def _analyse(conversation: Conversation) -> Reply:
-    """Read the brief, the table and the picture, and leave the lines of the text to a counter."""
+    """Read the brief, the table and the picture, and leave the lines of the text to a counter.
+
+    An agent that can publish files publishes its figures, too.
+    """
     directory = _directory(conversation)
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
@@ -137,9 +146,10 @@ def _analyse(conversation: Conversation) -> Reply:
     looked = conversation.results("read_file", path=picture)
     if not looked or not (sha256 := looked[-1].value.get("sha256")):
         raise Lacking("the picture could not be read")
-    return Reply(
-        f"sum of amount: {_sum(content)}\n{report.strip()}\nsha256 of {_find(listed, '.png')}: {sha256}"
-    )
+    figures = f"sum of amount: {_sum(content)}\n{report.strip()}\nsha256 of {_find(listed, '.png')}: {sha256}"
+    if "publish_files" in conversation.tools and (step := _publish(conversation, figures)):
+        return step
+    return Reply(figures)
 
 
 def _count(conversation: Conversation) -> Reply:
@@ -265,7 +275,7 @@ def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Rep
     heard = [text for text in conversation.said() if str(session_id) in text]
     for text in heard:
         if _FINISHED in text:
-            return text.partition(_FINISHED)[2].strip()
+            return text.partition(_RESULT)[2].strip()
     if heard:
         raise Lacking("the child ended without a result")
     return Reply(
@@ -273,6 +283,29 @@ def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Rep
             ScriptedCall("sessions_wait", {"session_ids": [session_id], "timeout_seconds": _WAIT_SECONDS}),
         )
     )
+
+
+def _publish(conversation: Conversation, figures: str) -> Reply | None:
+    """Return the call that writes or publishes the figures as a file; None when that is done."""
+    if not conversation.results("write_file", path=FIGURES_NAME):
+        return Reply(calls=(ScriptedCall("write_file", {"path": FIGURES_NAME, "content": figures}),))
+    if not (published := conversation.results("publish_files")):
+        return Reply(calls=(ScriptedCall("publish_files", {"paths": [FIGURES_NAME]}),))
+    if "set_id" not in published[-1].value:
+        raise Lacking("the figures could not be published")
+    return None
+
+
+def _fetched_figures(conversation: Conversation) -> str | Reply:
+    """Return the text of the file that a child has published, or the call that leads to it."""
+    sets = [set_id for text in conversation.said() for set_id in _PUBLISHED.findall(text)]
+    if not sets:
+        raise Lacking(f"the child has not published {FIGURES_NAME}")
+    if not (fetched := conversation.results("fetch_files", set_id=sets[-1])):
+        return Reply(calls=(ScriptedCall("fetch_files", {"set_id": sets[-1]}),))
+    if "rel_dir" not in fetched[-1].value:
+        raise Lacking("the published file could not be fetched")
+    return _content(conversation, f"{fetched[-1].value['rel_dir']}/{FIGURES_NAME}")
 
 
 def _sum(content: str) -> int:

@@ -164,7 +164,7 @@ async def test_a_large_set_is_shown_in_parts(
     address = path_of(session, f"/published/{published.set_id}")
     page = await read(client, path_of(session))
     assert "All 450 files of this set 4.0 KiB" in page.text
-    assert len(downloads_of(page)) == 20
+    assert len(downloads_of(page)) == 10
     assert address in page.links
     found: list[str] = []
     places = []

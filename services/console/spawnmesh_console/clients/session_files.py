@@ -1,4 +1,4 @@
-"""The bytes of files that were attached to sessions."""
+"""The bytes of files that were attached to sessions, or published by their runs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

@@ -13,7 +13,10 @@ _LEAST_WIDTH = 3.0
 
 @dataclass(frozen=True, slots=True)
 class LaneMember:
-    """A session of a family. The times are of its newest run; None has not happened."""
+    """A session of a family. The times are of its newest run; None has not happened.
+
+    `file_count` is the number of files that this run has published.
+    """
 
     session_id: str
     name: str
@@ -21,6 +24,7 @@ class LaneMember:
     depth: int
     state: ShownState
     token_count: int
+    file_count: int
     queue_time: datetime
     start_time: datetime | None
     end_time: datetime | None

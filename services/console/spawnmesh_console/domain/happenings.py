@@ -7,12 +7,15 @@ from spawnmesh_console.domain.states import ShownState, run_state
 
 _UNKNOWN = ShownState("", "closed")
 _SPAWNED = ShownState("spawned", "queued")
+_PUBLISHED = ShownState("published", "published")
 _FAILED = ShownState("the spawn failed", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """An event: its sentence, what a person reads beside it, and the child that it is about."""
+    """An event: its sentence, what a person reads beside it, and the child or the set of published
+    files that it is about.
+    """
 
     cursor: int
     time: datetime | None
@@ -20,10 +23,17 @@ class Happening:
     sentence: str
     detail: str
     child_session_id: str
+    set_id: str
 
 
 def happening(
-    cursor: int, time: datetime | None, kind: str, state: str, detail: str, child_session_id: str
+    cursor: int,
+    time: datetime | None,
+    kind: str,
+    state: str,
+    detail: str,
+    child_session_id: str,
+    set_id: str,
 ) -> Happening:
     """Return the event in a sentence. `kind` and `state` are words of the contract."""
     match kind:
@@ -38,13 +48,15 @@ def happening(
             shown, sentence = _UNKNOWN, "A plugin asked for another draft, and none was left to give."
         case "CHILD_ANNOUNCED":
             shown, sentence = run_state(state), "A child reported its result."
+        case "FILES_PUBLISHED":
+            shown, sentence = _PUBLISHED, "The run published files."
         case "SPAWN_FAILED":
             shown, sentence = _FAILED, "The spawn failed."
         case "CLOSED":
             shown, sentence = _UNKNOWN, "The session closed."
         case _:
             shown, sentence = _UNKNOWN, "Something of a newer version of the mesh happened."
-    return Happening(cursor, time, shown, sentence, detail, child_session_id)
+    return Happening(cursor, time, shown, sentence, detail, child_session_id, set_id)
 
 
 _VERBS = {

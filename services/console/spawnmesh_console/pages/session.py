@@ -1,19 +1,21 @@
-"""`/sessions/{session_id}`: one session with its family, its events and its transcript."""
+"""`/sessions/{session_id}`: one session with its family, files, events and transcript."""
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from spawnmesh_client.session import Session
-from spawnmesh_client.views import Cleanup, SessionEvent
+from spawnmesh_client.views import Cleanup, EventKind, SessionEvent
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.status import Status
 from starlette.responses import Response
 
 from spawnmesh_console.clients.family import MAX_MEMBERS, family_of
+from spawnmesh_console.clients.output_sets import OutputSetPage, output_set_page
 from spawnmesh_console.clients.shown_entry import shown_entries
 from spawnmesh_console.clients.transcript_pages import TranscriptPage, entries_from, newest_entries
 from spawnmesh_console.domain.families import lanes_of
@@ -33,6 +35,7 @@ _LABELS_BEHIND = 20
 _MAX_EVENTS = 100
 _EVENTS_SECONDS = 5.0
 _NO_FAMILY: Mapping[str, Any] = {"lanes": [], "own_id": "", "is_cut": False}
+_NOTHING_PUBLISHED = OutputSetPage([], "")
 _UNCERTAIN = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
 _REFUSED = (
     Status.INVALID_ARGUMENT,
@@ -42,15 +45,31 @@ _REFUSED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class NewestEvents:
+    """The newest events. Without `may_publish`, it is certain that none of the session's events is
+    a publication of files.
+    """
+
+    shown: list[Happening]
+    may_publish: bool
+
+
 async def show_session(visit: Visit) -> Response:
     """Show the session. `at` begins the transcript at an entry, and `before` ends it there.
 
-    `part=family` returns the family alone, for the page that keeps it up to date.
+    `part=family` returns the family alone, and `part=published` the published files, for the page
+    that keeps them up to date.
     """
     session = await visit.mesh.session(visit.request.path_params["session_id"])
-    if visit.text("part") == "family":
-        return visit.render("session_family.html", **await _family(visit, session))
-    return await _page(visit, session)
+    match visit.text("part"):
+        case "family":
+            return visit.render("session_family.html", **await _family(visit, session))
+        case "published":
+            page = await output_set_page(visit.mesh, session.session_id)
+            return visit.render("session_published.html", session=session, published=page)
+        case _:
+            return await _page(visit, session)
 
 
 async def send_message(visit: Visit) -> Response:
@@ -105,7 +124,13 @@ def happening_of(event: SessionEvent) -> Happening:
     """Return the event in a sentence."""
     state = event.run_state.value if event.run_state is not None else ""
     return happening(
-        event.cursor, event.event_time, event.kind.value, state, event.detail, event.child_session_id
+        event.cursor,
+        event.event_time,
+        event.kind.value,
+        state,
+        event.detail,
+        event.child_session_id,
+        event.set_id,
     )
 
 
@@ -122,21 +147,26 @@ async def _page(
     problems = [problem] if problem else []
     page, events, family = await asyncio.gather(
         _or(TranscriptPage([], 0), _transcript(visit, session), problems),
-        _or([], _events(session), problems),
+        _or(NewestEvents([], may_publish=True), _events(session), problems),
         _or(_NO_FAMILY, _family(visit, session), problems),
     )
-    later = await _or(TranscriptPage([], 0), _later(visit, session, page), problems)
+    later, published = await asyncio.gather(
+        _or(TranscriptPage([], 0), _later(visit, session, page), problems),
+        # Behind the events: the stream has those of all sets that are not on the page.
+        _or(_NOTHING_PUBLISHED, _published(visit, session, events), problems),
+    )
     # Behind the events: what ended between the two reads is in the head, too.
     session = await session.refresh()
     is_live = page.is_newest and not session.state.is_terminal
-    after = f"after_event={events[-1].cursor if events else 0}&after_seq={page.last_seq}"
+    after = f"after_event={events.shown[-1].cursor if events.shown else 0}&after_seq={page.last_seq}"
     return visit.render(
         "session.html",
         status=status,
         entries=shown_entries(page.entries, later.entries),
         page=page,
         later_seq=page.last_seq + _ENTRIES_BEFORE + 1,
-        events=events,
+        events=events.shown,
+        published=published,
         live_query=after if is_live else "",
         notice=_NOTICES.get(visit.text("done"), ""),
         problems=problems,
@@ -171,19 +201,32 @@ async def _later(visit: Visit, session: Session, page: TranscriptPage) -> Transc
     return await entries_from(visit.mesh, session.session_id, page.last_seq + 1, page_size=_LABELS_BEHIND)
 
 
-async def _events(session: Session) -> list[Happening]:
+async def _events(session: Session) -> NewestEvents:
     """Return the newest events, as far as they can be read in a few seconds. The stream of the page
     has those that follow.
     """
     newest: deque[SessionEvent] = deque(maxlen=_MAX_EVENTS)
+    next_cursor, may_publish = 1, False
     try:
         async with asyncio.timeout(_EVENTS_SECONDS):
             async for event in session.events(wait=False):
+                # An old event may have been removed, which leaves a gap.
+                may_publish |= event.kind is EventKind.FILES_PUBLISHED or event.cursor != next_cursor
+                next_cursor = event.cursor + 1
                 newest.append(event)
     except TimeoutError:
         if not newest:
             raise unavailable("session") from None
-    return [happening_of(event) for event in newest]
+        may_publish = True
+    return NewestEvents([happening_of(event) for event in newest], may_publish)
+
+
+async def _published(visit: Visit, session: Session, events: NewestEvents) -> OutputSetPage:
+    """Return the published files. Without any, no service is called to find that out."""
+    run = session.latest_run
+    if events.may_publish or (run is not None and run.output_file_count):
+        return await output_set_page(visit.mesh, session.session_id)
+    return _NOTHING_PUBLISHED
 
 
 async def _family(visit: Visit, session: Session) -> Mapping[str, Any]:

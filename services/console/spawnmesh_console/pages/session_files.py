@@ -1,4 +1,4 @@
-"""Bytes of a session that are no page: attached files, pictures, and long texts.
+"""Bytes of a session that are no page: attached and published files, pictures, and long texts.
 
 None of them is ever a page of the console: a picture is shown if its bytes are one, a text is plain
 text, and everything else is stored by the browser. All are sandboxed.
@@ -10,6 +10,7 @@ from urllib.parse import quote
 from spawnmesh_core.errors import not_found
 from starlette.responses import Response, StreamingResponse
 
+from spawnmesh_console.clients.output_sets import output_file
 from spawnmesh_console.clients.session_files import file_pieces
 from spawnmesh_console.clients.shown_entry import shown_entry
 from spawnmesh_console.clients.transcript_pages import one_entry
@@ -28,11 +29,14 @@ async def download_file(visit: Visit) -> Response:
     if session.receipt is None or not 0 <= place < len(session.receipt.files):
         raise not_found("file", str(place))
     file = session.receipt.files[place]
-    pieces = file_pieces(visit.mesh, session.receipt.set_id, file.name)
-    first = await anext(pieces, b"")
-    shown = image_type(first) if visit.text("view") and file.size_bytes <= MAX_PREVIEW_BYTES else None
-    headers = {**_headers(file.name, shown), "content-length": str(file.size_bytes)}
-    return StreamingResponse(_joined(first, pieces), headers=headers, media_type=shown or _STORED)
+    return await _sent(visit, session.receipt.set_id, file.name, file.size_bytes)
+
+
+async def download_published(visit: Visit) -> Response:
+    """Send a file that a run has published, as an attached one."""
+    path = visit.request.path_params
+    file = await output_file(visit.mesh, path["session_id"], path["set_id"], path["place"])
+    return await _sent(visit, path["set_id"], file.name, file.size_bytes)
 
 
 async def show_image(visit: Visit) -> Response:
@@ -53,6 +57,14 @@ async def show_text(visit: Visit) -> Response:
     shown = shown_entry(await one_entry(visit.mesh, path["session_id"], path["seq"]))
     text = "\n\n".join(block.text for block in shown.blocks if block.text) if shown is not None else ""
     return Response(harmless(text), headers=_CONFINED, media_type="text/plain; charset=utf-8")
+
+
+async def _sent(visit: Visit, set_id: str, name: str, size_bytes: int) -> Response:
+    pieces = file_pieces(visit.mesh, set_id, name)
+    first = await anext(pieces, b"")
+    shown = image_type(first) if visit.text("view") and size_bytes <= MAX_PREVIEW_BYTES else None
+    headers = {**_headers(name, shown), "content-length": str(size_bytes)}
+    return StreamingResponse(_joined(first, pieces), headers=headers, media_type=shown or _STORED)
 
 
 def _headers(name: str, shown: str | None) -> Mapping[str, str]:

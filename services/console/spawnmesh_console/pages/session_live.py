@@ -100,10 +100,14 @@ def _entry_event(
 
 
 async def _head(visit: Visit, session_id: str, event: session_pb2.SessionEvent | None = None) -> str:
-    """Return the head of the page as it is now, and the line of the event."""
+    """Return the head of the page as it is now, the line of the event, and whether its list of
+    published files has grown.
+    """
     templates, values = visit.deps.templates, head_values(await visit.mesh.session(session_id))
-    told = {"html": templates.get_template("session_head.html").render(person=visit.person, **values)}
+    html = templates.get_template("session_head.html").render(person=visit.person, **values)
+    told: dict[str, str | bool] = {"html": html}
     if event is not None:
         shown = happening_of(view_of(SessionEvent, event))
-        told["event"] = templates.get_template("session_event.html").render(event=shown)
+        line = templates.get_template("session_event.html").render(event=shown, session_id=session_id)
+        told |= {"event": line, "published": bool(shown.set_id)}
     return json.dumps(told)

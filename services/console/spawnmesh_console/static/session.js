@@ -10,9 +10,12 @@ const list = document.getElementById("entries");
 const connection = document.getElementById("connection");
 const head = document.getElementById("head");
 const family = document.getElementById("family");
+const published = document.getElementById("published");
 
 let draft = null;
 let newHead = null;
+let hasNewFiles = false;
+let isReadingFiles = false;
 
 /** Do a change, and stay at the end of the page if the end was in view. */
 function stayingAtTheEnd(change) {
@@ -47,8 +50,30 @@ function renewHead() {
 head.addEventListener("toggle", renewHead, true);
 head.addEventListener("focusout", () => setTimeout(renewHead));
 
+/** Show the newest list of published files, unless a person is using the one that is there. */
+async function renewPublished() {
+  if (!hasNewFiles || isReadingFiles || published.contains(document.activeElement)) return;
+  isReadingFiles = true;
+  hasNewFiles = false;
+  try {
+    const response = await fetch(`${location.pathname}?part=published`, { headers: { accept: "text/html-fragment" } });
+    if (response.status >= 500) throw new Error(`status ${response.status}`);
+    const nodes = nodesOf(await response.text());
+    if (published.contains(document.activeElement)) hasNewFiles = true;
+    else if (response.ok) published.replaceChildren(nodes);
+  } catch { // The console or the mesh is away.
+    hasNewFiles = true;
+    setTimeout(renewPublished, RETRY_MS);
+    return;
+  } finally {
+    isReadingFiles = false;
+  }
+  renewPublished(); // More was published in between.
+}
+published.addEventListener("focusout", () => setTimeout(renewPublished));
+
 const steps = {
-  head({ html, event }) {
+  head({ html, event, published: isPublication }) {
     if (event) {
       const happened = nodesOf(event);
       if (document.getElementById(happened.querySelector("li").id) === null) {
@@ -57,6 +82,8 @@ const steps = {
     }
     newHead = html;
     renewHead();
+    hasNewFiles ||= Boolean(isPublication);
+    renewPublished();
   },
   delta({ begins, model, text }) {
     if (begins || draft === null) beginDraft(model);

@@ -26,6 +26,9 @@ async def test_published_files_appear_while_a_person_looks(windows: Windows, ten
         await page.get_by_role("link", name="first.txt").focus()
         await run.publish(file_of("second.txt"))
         await expect(page.get_by_role("link", name="Look at them")).to_have_count(2)
+        # An answer to the page itself would have come before this one.
+        part = await page.evaluate("fetch(`${location.pathname}?part=published`).then((one) => one.text())")
+        assert "second.txt" in part
         await expect(page.get_by_role("link", name="first.txt")).to_be_focused()
         await expect(files).to_have_count(1)
         await page.get_by_label("Message to the session").focus()
