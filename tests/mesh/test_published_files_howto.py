@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import re
-import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,8 +15,8 @@ pytestmark = pytest.mark.timeout(420)
 
 PAGE = (ROOT / "docs" / "howto" / "published-files.md").read_text()
 BLOCKS = re.findall(r"^```(sh|python|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-SET_UP, LIST, HTTP, AUTHOR, HAND_ON = (text for language, text in BLOCKS if language == "sh")
-WRITER, CLIENT, EDITOR, TEST = (text for language, text in BLOCKS if language == "python")
+SET_UP, LIST, HTTP, WORKER, HAND_ON = (text for language, text in BLOCKS if language == "sh")
+CLIENT, WRITER, EDITOR, TEST = (text for language, text in BLOCKS if language == "python")
 (PRINTED,) = (text for language, text in BLOCKS if language == "text")
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 GATEWAY = re.search(r"^```sh\n(.*?)^```", HTTP_PAGE, re.MULTILINE | re.DOTALL)
@@ -50,21 +47,16 @@ class Person:
 
 
 @pytest.fixture
-async def person(stack: Stack, tmp_path: Path) -> AsyncIterator[Person]:
-    """Return a person after the set-up of the page; the worker is stopped at the end."""
-    (tmp_path / "writer.py").write_text(WRITER)
+async def person(stack: Stack, tmp_path: Path) -> Person:
+    """Return a person after the set-up of the page."""
     one = Person(stack, tmp_path)
-    try:
-        printed = await one.type(SET_UP.replace("&\n", "> writer.log 2>&1 &\necho $! > writer.pid\n"))
-        (tmp_path / "printed.txt").write_text(printed)
-        [session_id] = set(re.findall(r"spawnmesh outputs (ses_\w{26})", printed))
-        one.ids["ses_…"] = session_id
-        [output] = json.loads(await one.type("spawnmesh outputs ses_… --json"))["output_sets"]
-        one.ids["att_…"] = output["set_id"]
-        yield one
-    finally:
-        if (pid := tmp_path / "writer.pid").exists():
-            os.kill(int(pid.read_text()), signal.SIGTERM)
+    printed = await one.type(SET_UP)
+    (tmp_path / "printed.txt").write_text(printed)
+    [session_id] = set(re.findall(r"spawnmesh outputs (ses_\w{26})", printed))
+    one.ids["ses_…"] = session_id
+    [output] = json.loads(await one.type("spawnmesh outputs ses_… --json"))["output_sets"]
+    one.ids["att_…"] = output["set_id"]
+    return one
 
 
 async def test_commands_work_as_they_are_typed(person: Person, tmp_path: Path) -> None:
@@ -74,7 +66,6 @@ async def test_commands_work_as_they_are_typed(person: Person, tmp_path: Path) -
     for shown in ("report.md", "pumps.csv", person.ids["att_…"], "text/markdown"):
         assert shown in listed
     assert sorted(path.name for path in (tmp_path / "pumps").iterdir()) == ["pumps.csv", "report.md"]
-    await person.type(AUTHOR)
     await person.type(HAND_ON)
     found = json.loads(await person.type("spawnmesh sessions --view full --limit 2 --json"))["sessions"]
     names = [[file["name"] for file in one["receipt"]["files"]] for one in found]
@@ -90,15 +81,28 @@ async def test_program_lists_saves_and_hands_on(person: Person, tmp_path: Path) 
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["pumps.csv", "report.md"]
 
 
+async def test_worker_publishes(person: Person, tmp_path: Path) -> None:
+    (tmp_path / "writer.py").write_text(WRITER)
+    started = WORKER.replace("&\n", "> writer.log 2>&1 &\n")
+    try:
+        printed = await person.type(f"{started}\nkill -TERM $!\nwait $!")
+    except AssertionError:
+        raise AssertionError((tmp_path / "writer.log").read_text()) from None
+    [session_id] = set(re.findall(r"spawnmesh outputs (ses_\w{26})", printed))
+    assert PRINTED.replace("ses_…", session_id) in printed
+
+
 async def test_function_publishes_what_its_child_has_published(person: Person, tmp_path: Path) -> None:
     """The functions of both programs of the page are those of one worker."""
     begin, _, _ = WRITER.partition("async def main()")
     program = f"{begin}{EDITOR}\n\nasync def main() -> None:{EDITING}\n\nasyncio.run(main())\n"
     (tmp_path / "editor.py").write_text(program)
+    writer = '{"agent_id": "writer"}'
     agent = '{"agent_id": "editor", "spawnable_agents": ["writer"]}'
     token = "spawnmesh token --runner --tenant acme --agent editor --agent writer"
     await person.type(
         f"""
+        echo '{writer}' | spawnmesh agent put -
         echo '{agent}' | spawnmesh agent put -
         SPAWNMESH_TOKEN=$({token}) python editor.py > editor.log 2>&1 &
         spawnmesh spawn "Edit." --agent editor --external --wait --json > edited.json
@@ -116,7 +120,7 @@ async def test_function_publishes_what_its_child_has_published(person: Person, t
 async def test_http_lists_and_reads(person: Person) -> None:
     assert GATEWAY is not None
     printed = await person.type(f"{GATEWAY[1]}\n{HTTP}")
-    assert '"request_id":"files:' in printed
+    assert '"request_id":"call:' in printed
     assert printed.endswith("# Pumps\n\nAll of them work.\n\n")
 
 

@@ -200,15 +200,20 @@ def _look_up(conversation: Conversation) -> Reply:
 
 
 def _call(conversation: Conversation) -> Reply:
-    """Make the requested call, a tool's name and its arguments as JSON, and report its result."""
-    told = _TOLD_CALL.search((conversation.said() or [""])[0])
-    if told is None:
+    """Make the requested calls, each a line with a tool's name and its arguments as JSON, one after
+    the other, and report the last result.
+    """
+    told = _TOLD_CALL.findall((conversation.said() or [""])[0])
+    if not told:
         raise Lacking("there is no call in the task")
-    tool, arguments = told.group(1), json.loads(told.group(2))
-    if tool not in conversation.tools:
-        raise Lacking(f"there is no tool {tool}")
-    results = conversation.results(tool)
-    return Reply(results[-1].raw) if results else Reply(calls=(ScriptedCall(tool, arguments),))
+    tools = {tool for tool, _ in told}
+    if missing := tools - set(conversation.tools):
+        raise Lacking(f"there is no tool {', '.join(sorted(missing))}")
+    made_count = sum(len(conversation.results(tool)) for tool in tools)
+    if made_count < len(told):
+        tool, arguments = told[made_count]
+        return Reply(calls=(ScriptedCall(tool, json.loads(arguments)),))
+    return Reply(conversation.results(told[-1][0])[-1].raw)
 
 
 def _plain(conversation: Conversation) -> Reply:
