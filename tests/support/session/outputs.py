@@ -10,6 +10,7 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.session.v1 import output_pb2 as pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_service_pb2 as session_service
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 
@@ -23,6 +24,21 @@ RELEASED = attachment_pb2.SET_STATE_RELEASED
 def file(name: str = "report.txt", data: bytes = b"42\n") -> attachment_pb2.InlineAttachment:
     """A file by value."""
     return attachment_pb2.InlineAttachment(name=name, data=data, mime_type="text/plain")
+
+
+async def held_run(mesh: Mesh, **fields: Any) -> run_pb.ClaimedRun:
+    """Spawn a session, and claim its run."""
+    return await mesh.claim((await mesh.spawn(**fields)).session_id)
+
+
+async def held_child(mesh: Mesh, parent: run_pb.ClaimedRun, **fields: Any) -> run_pb.ClaimedRun:
+    """Spawn a session as the held run, and claim its run."""
+    return await mesh.claim((await mesh.spawn_as(parent, **fields)).session_id)
+
+
+async def delete(mesh: Mesh, session_id: str) -> None:
+    request = session_service.DeleteSessionRequest(session_id=session_id)
+    await mesh.client(mesh.sessions.DeleteSession, request)
 
 
 async def publish(

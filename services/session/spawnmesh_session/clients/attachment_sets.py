@@ -27,10 +27,12 @@ class AttachmentSets:
         """Store all files, or none."""
         return (await self.peer.unary(self._stub.StageSet, request, timeout_seconds=self.timeout_seconds)).set
 
-    async def attach(self, set_id: str) -> None:
-        """STAGED -> ATTACHED."""
+    async def attach(self, set_id: str) -> AttachmentSet:
+        """STAGED -> ATTACHED, and return the set."""
         request = pb.AttachSetRequest(set_id=set_id)
-        await self.peer.unary(self._stub.AttachSet, request, timeout_seconds=self.timeout_seconds)
+        return (
+            await self.peer.unary(self._stub.AttachSet, request, timeout_seconds=self.timeout_seconds)
+        ).set
 
     async def release(self, set_id: str) -> None:
         """Any state -> RELEASED, also for an unknown set."""

@@ -12,7 +12,6 @@ PURGE_TENANT = "purge_tenant"
 PUSH_SETTINGS = "push_settings"
 
 RELEASE_ATTACHMENTS = "release_attachments"
-ATTACH_OUTPUT_SET = "attach_output_set"
 RELEASE_TRANSCRIPT = "release_transcript"
 PUBLISH_RUN_END = "publish_run_end"
 PUBLISH_SPAWN_FAILURE = "publish_spawn_failure"
@@ -21,11 +20,10 @@ PUBLISH_SESSION_END = "publish_session_end"
 
 FOLLOW_UPS = (
     RELEASE_ATTACHMENTS,
-    ATTACH_OUTPUT_SET,
     RELEASE_TRANSCRIPT,
     PUBLISH_RUN_END,
     PUBLISH_SPAWN_FAILURE,
     PUBLISH_SESSION_START,
     PUBLISH_SESSION_END,
 )
-"""The kinds of jobs that follow what happened to a session or a run."""
+"""The kinds of jobs that follow the start or the end of a session or a run."""

@@ -91,8 +91,11 @@ NO_DELAY = NewDelay("", "", timedelta())
 
 @dataclass(frozen=True, slots=True)
 class RunOutputs:
-    """The number of sets that a run has published, of their files, and of the files' bytes."""
+    """The number of sets that a run has begun to publish, of those that it has published, of their
+    files, and of the files' bytes.
+    """
 
+    begun_count: int = 0
     set_count: int = 0
     file_count: int = 0
     total_bytes: int = 0

@@ -1,4 +1,4 @@
-"""The handlers of jobs that follow what happened to a session or a run, and call no plugin."""
+"""The handlers of jobs that follow the start or the end of a session, and call no plugin."""
 
 from dataclasses import dataclass
 
@@ -35,14 +35,6 @@ class FollowUps:
     async def release_attachments(self, job: ClaimedJob) -> None:
         """Release the attachments of a session."""
         await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, job.key))
-
-    async def attach_output_set(self, job: ClaimedJob) -> None:
-        """Attach a published set, unless it was released meanwhile."""
-        try:
-            await self.sets.attach(job.key)
-        except MeshError as error:
-            if not refused_with(error, Reason.NOT_FOUND, Reason.ATTACHMENT_SET_STATE):
-                raise
 
     async def release_transcript(self, job: ClaimedJob) -> None:
         """Record the span of an ended run and release its writer claim; withdraw the draft of which

@@ -26,7 +26,6 @@ def make_kinds(
     """
     return [
         JobKind(job_kinds.RELEASE_ATTACHMENTS, follow_ups.release_attachments, concurrency),
-        JobKind(job_kinds.ATTACH_OUTPUT_SET, follow_ups.attach_output_set, concurrency),
         JobKind(job_kinds.RELEASE_TRANSCRIPT, follow_ups.release_transcript, concurrency, _A_DAY),
         JobKind(job_kinds.PUBLISH_RUN_END, ends.publish_run_end, concurrency, _A_DAY),
         JobKind(job_kinds.PUBLISH_SPAWN_FAILURE, ends.publish_spawn_failure, concurrency, _A_DAY),

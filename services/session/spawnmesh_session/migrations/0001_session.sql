@@ -81,7 +81,6 @@ create domain context_mode as text check (value in ('ISOLATED', 'FORK'));
 create domain cleanup as text check (value in ('DELETE', 'KEEP'));
 create domain runtime as text check (value in ('SUBAGENT', 'EXTERNAL'));
 create domain attempts as integer check (value >= 0);
-create domain output_count as integer check (value >= 0);
 create domain run_state as text check (value in (
     'QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED',
     'INTERRUPTED'
@@ -196,15 +195,16 @@ create table runs (
     approval_count       integer     not null default 0,    -- Approvals that it has requested.
     approval_id          text        not null default '',   -- Of the one for which it waits.
     wait_time            timestamptz,                       -- Since when it waits.
-    output_set_count     output_count not null default 0,   -- Its output sets, published or begun.
-    output_file_count    bigint      not null default 0,    -- The files that it has published,
+    output_begun_count   integer     not null default 0,    -- The output sets that it has begun,
+    output_set_count     integer     not null default 0,    -- those that it has published,
+    output_file_count    bigint      not null default 0,    -- the files in them,
     output_total_bytes   bigint      not null default 0,    -- and their bytes.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (first_epoch between 0 and epoch),
     check (lost_epoch between 0 and epoch),
-    check (least(position, attempt_count, revision_count, delay_count, approval_count, output_file_count,
-                 output_total_bytes) >= 0)
+    check (least(position, attempt_count, revision_count, delay_count, approval_count) >= 0),
+    check (least(output_begun_count, output_set_count, output_file_count, output_total_bytes) >= 0)
 );
 alter table runs alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 -- The newest run of a session; delete_runs, list_killed_runs.
@@ -385,6 +385,7 @@ create table output_sets (
     request_id   text        not null,
     position     bigint, -- The cursor of the event of the publication. Null before it.
     files        jsonb       not null default '[]', -- Name, size, hash and type of each.
+    file_count   integer     not null default 0,
     publish_time timestamptz,
     primary key (tenant_id, set_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,

@@ -1,4 +1,4 @@
-"""Jobs that follow what happened to a session or a run. `jobs.kinds` runs them."""
+"""Jobs that follow the start or the end of a session or a run. `jobs.kinds` runs them."""
 
 from dataclasses import dataclass
 
@@ -27,11 +27,6 @@ class DraftWithdrawal:
 def release_attachments(session_id: str, traceparent: str) -> NewJob:
     """Release the session's attachments."""
     return NewJob(job_kinds.RELEASE_ATTACHMENTS, session_id, traceparent=traceparent)
-
-
-def attach_output_set(set_id: str, traceparent: str) -> NewJob:
-    """Attach a published set, so that it is not released as one that was only staged."""
-    return NewJob(job_kinds.ATTACH_OUTPUT_SET, set_id, traceparent=traceparent)
 
 
 def release_transcript(

@@ -64,11 +64,6 @@ async def publish_output_set(
     return _output_set(row)
 
 
-async def abandon_output_set(connection: Connection, tenant_id: str, set_id: str) -> None:
-    """Forget a set that was begun and that attachment-blob has refused. Its run is locked."""
-    await connection.execute(_SQL["abandon_output_set"], {"tenant_id": tenant_id, "set_id": set_id})
-
-
 @dataclass(frozen=True, slots=True)
 class OutputSetQuery:
     """The sets of a session to list. An empty text does not filter."""
@@ -98,11 +93,11 @@ async def list_output_sets(
         "tenant_id": tenant_id,
         "after_position": after_position,
         "limit": page_size + 1,
+        "max_bytes": MAX_LIST_BYTES,
     }
     rows = await (await connection.execute(_SQL["list_output_sets"], values)).fetchall()
-    fitting = [row for number, row in enumerate(rows) if row["bytes"] <= MAX_LIST_BYTES or not number]
-    listed = fitting[:page_size]
-    has_more = len(listed) < len(rows)
+    listed = rows[:page_size]
+    has_more = bool(rows) and len(listed) < rows[0]["page_count"]
     return OutputSetsPage([_output_set(row) for row in listed], listed[-1]["position"] if has_more else None)
 
 

@@ -74,7 +74,12 @@ def run_of(row: Row) -> Run:
         approval_count=row["approval_count"],
         approval_id=row["approval_id"],
         wait_time=time_of(row["wait_time"]),
-        outputs=RunOutputs(row["output_set_count"], row["output_file_count"], row["output_total_bytes"]),
+        outputs=RunOutputs(
+            begun_count=row["output_begun_count"],
+            set_count=row["output_set_count"],
+            file_count=row["output_file_count"],
+            total_bytes=row["output_total_bytes"],
+        ),
         first_queue_time=_required(time_of(row["first_queue_time"])),
     )
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from typing import Any
 
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_pb2, upload_pb2
@@ -18,16 +17,12 @@ from spawnmesh_runtime.impersonation import use_token
 
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.approvals import ask, call_key
-from tests.support.session.calls import fail, finalize, kill
+from tests.support.session.calls import another, fail, finalize, kill
 from tests.support.session.harness import Mesh, attachment
 from tests.support.session.interrupts import refusal_of
-from tests.support.session.outputs import ATTACHED, RELEASED, Blobs, file, listed, publish
+from tests.support.session.outputs import ATTACHED, RELEASED, Blobs, file, held_run, listed, publish
 from tests.support.session.remains import Remains
 from tests.support.session.worker import work_once
-
-
-async def held_run(mesh: Mesh, **fields: Any) -> run_pb.ClaimedRun:
-    return await mesh.claim((await mesh.spawn(**fields)).session_id)
 
 
 async def test_PublishFiles__the_files_can_be_read_and_stay_when_the_session_has_closed(
@@ -90,6 +85,28 @@ async def test_PublishFiles__other_files_with_the_request_id_are_refused(mesh: M
     assert caught.value.reason is Reason.REQUEST_ID_REUSED
     assert caught.value.facts["request_id"] == "r"
     assert await listed(mesh, held.session.session_id) == [first]
+
+
+async def test_PublishFiles__the_files_are_attached_before_the_response(mesh: Mesh, blobs: Blobs) -> None:
+    """The collector releases sets that are only staged; no worker is needed to keep these."""
+    published = await publish(mesh, await held_run(mesh))
+    assert (await blobs.get(published.set_id)).state == ATTACHED
+
+
+async def test_PublishFiles__refusals_for_lack_of_storage_do_not_use_up_the_sets(mesh: Mesh) -> None:
+    other = another(mesh)
+    settings = TenantSettings()
+    settings.attachments.enabled = True
+    settings.attachments.max_file_count = 5
+    settings.attachments.max_file_bytes = settings.attachments.max_total_bytes = 1024
+    settings.attachments.max_stored_bytes = 10
+    await other.create_tenant(settings=settings)
+    held = await held_run(other)
+    for number in range(101):
+        call = publish(other, held, file(data=b"eleven bytes"), request_id=f"{number}")
+        assert await refusal_of(call) is Reason.ATTACHMENTS_STORED_BYTES_EXCEEDED
+    published = await publish(other, held, request_id="7")
+    assert await listed(other, held.session.session_id) == [published]
 
 
 async def test_PublishFiles__many_at_once_with_one_request_id_are_one_set(mesh: Mesh) -> None:
@@ -168,7 +185,7 @@ async def test_PublishFiles__without_any_file_is_refused(mesh: Mesh) -> None:
 
 
 async def test_PublishFiles__a_tenant_without_attachments_has_no_output_either(mesh: Mesh) -> None:
-    other = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    other = another(mesh)
     settings = TenantSettings()
     settings.attachments.enabled = False
     await other.create_tenant(settings=settings)

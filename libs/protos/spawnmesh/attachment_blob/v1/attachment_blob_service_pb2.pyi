@@ -125,7 +125,7 @@ class StageSetRequest(_message.Message):
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.ReferencedFile]:
         """Files of other sets. ATTACHMENT_SET_STATE for a set that was released, NOT_FOUND for a file that
-        does not exist.
+        does not exist, STORED_HASH_DIFFERS for one whose bytes are lost.
         """
 
     @_builtins.property

@@ -141,7 +141,8 @@ class AttachmentBlobServiceServicer:
         finds it. The set becomes visible when all of it is durable. The limits hold for all files
         together; uploads come after the items, then references, and continue their numbering in
         refusals. A repeat with the same set id and the same files returns the same answer; with other
-        files ALREADY_EXISTS.
+        files ALREADY_EXISTS. A repeat with references is refused as the first call would be, if their
+        sets were released since.
         POOL_EXHAUSTED if the replica has no capacity for some seconds.
         ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
         into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.

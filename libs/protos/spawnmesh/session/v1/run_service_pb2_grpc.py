@@ -255,7 +255,8 @@ class RunServiceServicer:
         """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
         and they stay when the run fails. The parent reads their names with the result of the run.
         - A repeat with the same request_id and the same files returns the same answer, also at another
-        epoch; with other files REQUEST_ID_REUSED. ATTACHMENT_SET_STATE if they were released since.
+        epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
+        ATTACHMENT_SET_STATE if they were released since.
         - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
         - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
         """

@@ -141,6 +141,7 @@ class SpawnSessionRequest(_message.Message):
         - A client names any attachment set of the tenant. A run names sets of its own session and output
           sets of its descendants. NOT_FOUND, as the cause of SPAWN_FAILED, for any other set, and for a
           name that is not in the set. ATTACHMENT_SET_STATE for a set that was released.
+          STORED_HASH_DIFFERS, as the cause of SPAWN_FAILED, for a file whose bytes are lost.
         - The session has files of its own from then on: they stay when the other set is released.
         """
 
