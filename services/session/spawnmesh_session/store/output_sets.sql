@@ -42,7 +42,8 @@ with page as (
     from (
         select set_id, position, file_count from output_sets
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and position > %(after_position)s
-          and (%(run_id)s = '' or run_id = %(run_id)s) and (%(request_id)s = '' or request_id = %(request_id)s)
+          and (%(run_id)s = '' or run_id = %(run_id)s)
+          and (%(request_id)s = '' or request_id = %(request_id)s)
         order by position
         limit (select %(limit)s::bigint)
     ) asked
