@@ -23,6 +23,7 @@ from tests.support.runner.fixtures import SPAWN_SPAN_ID, TRACE_ID, ScriptedMesh,
 from tests.support.waiting import eventually
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT
+SET_ID = "att_" + "0" * 26
 
 
 @pytest.fixture
@@ -224,6 +225,36 @@ async def test_SpawnSession__the_model_reads_a_refusal(
     [result] = mesh.messages(RESULT)
     assert (result.is_error, texts([result])) == (True, ["SPAWN_DEPTH_EXCEEDED: too deep"])
     assert len(mesh.spawns) == 1
+
+
+@pytest.mark.parametrize(
+    ("index", "named"),
+    [
+        ("0", '"b.txt"'),
+        ("1", '"made/c.txt"'),
+        ("2", f'"a.txt" of {SET_ID}'),
+        ("3", ""),
+    ],
+)
+async def test_SpawnSession__a_refusal_of_one_file_names_it(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, index: str, named: str
+) -> None:
+    """The files that the request holds are counted before those of sets."""
+    refused = MeshError(Reason.STORED_HASH_DIFFERS, "the bytes are lost", facts={"index": index})
+    mesh.refusals["SpawnSession"] = deque([refused])
+    attachments = [
+        {"set_id": SET_ID, "name": "a.txt", "new_name": "d.txt"},
+        {"name": "b.txt", "content": "b"},
+        {"path": "made/c.txt"},
+    ]
+    write = ("c1", "write_file", '{"path": "made/c.txt", "content": "c"}')
+    spawn = json.dumps({"task": "Check.", "attachments": attachments})
+    mesh.answers.extend([calling(write, ("c2", "sessions_spawn", spawn)), saying("Done.")])
+    mesh.queue_run(tools=("sessions_spawn", "write_file"))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    [*_, text] = texts(mesh.messages(RESULT))
+    assert text == ": ".join(filter(None, ("STORED_HASH_DIFFERS", named, "the bytes are lost")))
 
 
 async def test_WaitSession__returns_states_and_says_how_results_arrive(

@@ -202,6 +202,30 @@ async def test_RequestApproval__content_of_files_is_not_kept(
     assert text_of(results(mesh)[0]).startswith("APPROVAL_NOT_POSSIBLE")
 
 
+async def test_RequestApproval__a_spawn_that_hands_over_lost_files_bothers_no_person(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """The next runner has the files with which the session was spawned, and no others."""
+    mesh.files = {"given.txt": b"given"}
+    given = f".spawnmesh/attachments/{mesh.set_id}/given.txt"
+
+    def spawn(tool_call_id: str, *paths: str) -> tuple[str, str, str]:
+        files = [{"path": path} for path in paths]
+        return tool_call_id, "sessions_spawn", json.dumps({"task": "read", "attachments": files})
+
+    policy = pb.ApprovalPolicy(tools=["sessions_*"])
+    calls = (WRITE, spawn("call_2", given, "a.txt"), spawn("call_3", given))
+    async with parked(mesh, keys, tmp_path, *calls, policy=policy) as asked:
+        assert asked.call.index == 2
+        text = text_of(results(mesh)[1])
+        assert text.startswith("APPROVAL_NOT_POSSIBLE: a person must approve this call, and files of the")
+        assert "attach published files by set_id" in text
+        mesh.approvals.decide(pb.APPROVAL_STATE_APPROVED)
+        await go_on(mesh, policy=policy)
+    [spawned] = mesh.spawns.values()
+    assert [file.data for file in spawned.attachments] == [b"given"]
+
+
 async def test_RequestApproval__a_heartbeat_that_meets_the_given_up_lease_is_no_loss(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

@@ -149,9 +149,10 @@ async def test_only_sets_of_the_family_are_fetched_or_handed_over(among: Among) 
     texts = among.results("stranger")
     reasons = [text.partition(":")[0] for text in texts]
     assert reasons == ["NOT_FOUND", "SPAWN_FAILED", "NOT_FOUND", "SPAWN_FAILED", "NOT_FOUND"]
+    assert texts[1].startswith(f'SPAWN_FAILED: "report.md" of {sibling[0]}: ')
     assert f"there is no attachment set {sibling[0]}" in texts[1]
     assert f"there is no attachment set {unrelated.set_id}" in texts[3]
-    assert among.results("lead")[2].startswith("SPAWN_FAILED: ")
+    assert among.results("lead")[2].startswith('SPAWN_FAILED: "none.md" of att_')
 
 
 async def test_a_set_of_a_deleted_child_can_no_longer_be_fetched(among: Among) -> None:
@@ -174,7 +175,7 @@ async def test_a_set_of_a_deleted_child_can_no_longer_be_fetched(among: Among) -
         await among.run("lead")
     _, _, fetch, spawn = among.results("lead")
     assert fetch.startswith("ATTACHMENT_SET_STATE: the files of this set can no longer be read")
-    assert spawn.startswith("ATTACHMENT_SET_STATE: attachment set ")
+    assert re.match(r'ATTACHMENT_SET_STATE: "report\.md" of att_[0-9a-z]{26}: attachment set ', spawn)
 
 
 async def test_a_set_that_the_workspace_has_no_room_for_is_refused_with_numbers(

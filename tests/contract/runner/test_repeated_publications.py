@@ -1,4 +1,4 @@
-"""Publications whose runner was lost, that met an outage, or that a person must approve."""
+"""Publications whose runner was lost, that are uploaded or interrupted, or that a person must approve."""
 
 import asyncio
 import json
@@ -8,42 +8,20 @@ from typing import Any
 
 import pytest
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, InlineAttachment
-from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.session.v1 import approval_pb2, output_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients import retry
-from spawnmesh_runner.domain.request_ids import call_request_id
 from spawnmesh_runner.loop.messages import text_message, text_of
 from spawnmesh_runner.tools import publish_files
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.publications import PUBLISH, RESULT, TOOLS, WRITE, begun, results_of_run
 from tests.support.waiting import eventually
-
-RESULT = message_pb2.ROLE_TOOL_RESULT
-TOOLS = ("write_file", "publish_files", "fetch_files")
-WRITE = ("c1", "write_file", '{"path": "a.md", "content": "report"}')
-PUBLISH = ("c2", "publish_files", '{"paths": ["a.md"]}')
-
-
-async def results_of_run(mesh: ScriptedMesh, keys: Path, folder: Path, *, epoch: int = 2) -> list[str]:
-    """Return the results that the models of the run have read at its end."""
-    mesh.answers.append(saying("Done."))
-    mesh.queue_run(epoch=epoch, tools=TOOLS)
-    async with running_runner(mesh, keys, folder):
-        await eventually(lambda: mesh.finalized or mesh.failed or mesh.delays)
-    assert (mesh.failed, mesh.delays) == (None, [])
-    return list(map(text_of, mesh.messages(RESULT)))
-
-
-def begun(mesh: ScriptedMesh, paths: str = '["a.md"]') -> str:
-    """Store a call that a runner made before it was lost. Return its request_id."""
-    entry_id = mesh.write(calling(("c2", "publish_files", f'{{"paths": {paths}}}')))
-    return call_request_id(entry_id, 0)
 
 
 async def test_PublishFiles__a_small_file_is_published_under_the_call_s_request_id(
@@ -101,45 +79,6 @@ async def test_PublishFiles__a_repeat_with_its_attached_files_is_made(
     request_id = begun(mesh, json.dumps([path]))
     [text] = await results_of_run(mesh, keys, tmp_path)
     assert json.loads(text)["set_id"] == mesh.outputs.published[request_id].set_id
-
-
-@pytest.mark.parametrize("reason", [Reason.REQUEST_ID_REUSED, Reason.DEADLINE_EXCEEDED])
-async def test_ListOutputSets__a_call_that_was_published_although_it_failed_gets_its_set(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Reason
-) -> None:
-    monkeypatch.setattr(publish_files, "GIVE_UP_AFTER_SECONDS", 0.1)
-    mesh.answers.append(calling(WRITE, PUBLISH))
-    mesh.refusals["PublishFiles"] = deque([MeshError(reason, "no answer")] * 1000)
-    mesh.outputs.always_listed.append(output_pb2.OutputSet(set_id="att_first"))
-    [_, text] = await results_of_run(mesh, keys, tmp_path, epoch=1)
-    assert json.loads(text)["set_id"] == "att_first"
-
-
-async def test_PublishFiles__a_publication_is_repeated_for_longer_than_other_calls(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After the other calls' time the run goes to the queue, where its files are lost."""
-    monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.001)
-    mesh.answers.append(calling(WRITE, PUBLISH))
-    mesh.refusals["PublishFiles"] = deque([unavailable("session", retry_after_seconds=0.01)] * 3)
-    [_, text] = await results_of_run(mesh, keys, tmp_path, epoch=1)
-    assert json.loads(text)["count"] == 1
-
-
-@pytest.mark.parametrize("rpc", ["PublishFiles", "UploadFile"])
-async def test_PublishFiles__the_model_hears_of_an_outage_that_outlasts_the_call(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rpc: str
-) -> None:
-    monkeypatch.setattr(publish_files, "GIVE_UP_AFTER_SECONDS", 0.1)
-    monkeypatch.setattr(publish_files, "INLINE_FILE_BYTES", 3)
-    if rpc == "PublishFiles":
-        monkeypatch.setattr(publish_files, "INLINE_FILE_BYTES", 6)
-    mesh.answers.append(calling(WRITE, PUBLISH, ("c3", "write_file", '{"path": "b.md", "content": "b"}')))
-    mesh.refusals[rpc] = deque([unavailable("S3", retry_after_seconds=0.01)] * 1000)
-    [_, text, after] = await results_of_run(mesh, keys, tmp_path, epoch=1)
-    assert text.startswith("DEPENDENCY_UNAVAILABLE: the files were not published")
-    assert text.endswith("publish them again later")
-    assert json.loads(after)["path"] == "b.md", "the run goes on with its workspace"
 
 
 async def test_PublishFiles__a_file_that_is_too_large_for_the_request_is_uploaded_before(
@@ -259,6 +198,30 @@ async def test_InterruptRun__a_publication_is_finished_and_its_result_is_kept(
     [published] = mesh.outputs.published.values()
     assert json.loads(text)["set_id"] == published.set_id
     assert after.startswith("INTERRUPTED: ")
+
+
+async def test_InterruptRun__an_upload_is_cut_short_and_nothing_is_published(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call resumes it."""
+    monkeypatch.setattr(publish_files, "INLINE_FILE_BYTES", 3)
+    uploading = asyncio.Event()
+    mesh.outputs.on_upload, mesh.outputs.hold_upload = uploading.set, asyncio.Event()
+    mesh.answers += [calling(WRITE, PUBLISH, ("c3", *WRITE[1:])), calling(("c4", *PUBLISH[1:]))]
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(tools=TOOLS)
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(uploading.is_set)
+        mesh.inbox.append(run_pb.InboxMessage(key="m1", text="Hurry."))
+        mesh.change(run_pb.INTERRUPT_TURN)
+        await eventually(lambda: len(mesh.messages(RESULT)) >= 3)
+        assert mesh.outputs.requests == []
+        mesh.outputs.hold_upload.set()
+        await eventually(lambda: mesh.finalized or mesh.failed)
+    _, cut, after, text = map(text_of, mesh.messages(RESULT))
+    assert cut.startswith("INTERRUPTED: you were interrupted during this call; make it again")
+    assert after.startswith("INTERRUPTED: you were interrupted before this call")
+    assert json.loads(text)["count"] == 1
 
 
 def stored_result(mesh: ScriptedMesh, call: tuple[str, str, str]) -> None:

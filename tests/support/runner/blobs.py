@@ -52,4 +52,6 @@ class ScriptedBlobs(blob_grpc.AttachmentBlobServiceServicer):
             upload.state = upload_pb2.UPLOAD_STATE_COMPLETE
         else:
             outputs.on_upload()
+            if outputs.hold_upload is not None:
+                await outputs.hold_upload.wait()
         return blob_pb.UploadFileResponse(upload=upload)

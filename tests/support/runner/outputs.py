@@ -25,6 +25,10 @@ class ScriptedOutputs:
     """Sets that a listing finds under every request_id."""
     on_upload: Callable[[], object] = lambda: None
     """Called when an upload was announced, before its bytes come."""
+    hold_upload: asyncio.Event | None = None
+    """The answer to an announced upload comes once it is set."""
+    stored_before: pb.OutputSet | None = None
+    """What a lost runner sent under each request_id. The next call with it publishes it."""
     hold_answer: asyncio.Event | None = None
     """The answer to a publication comes once it is set, although the files are published before."""
 
@@ -42,14 +46,15 @@ class ScriptedOutputs:
         ]
         first = self.published.setdefault(
             request.request_id,
-            pb.OutputSet(
+            self.stored_before
+            or pb.OutputSet(
                 set_id=new_id(IdKind.ATTACHMENT_SET),
                 files=files,
                 total_bytes=sum(file.size_bytes for file in files),
             ),
         )
         if list(first.files) != files:
-            raise MeshError(Reason.REQUEST_ID_REUSED, "other files")
+            raise MeshError(Reason.REQUEST_ID_REUSED, "other files; use a new one")
         if self.hold_answer is not None:
             await self.hold_answer.wait()
         return pb.PublishFilesResponse(output_set=first)

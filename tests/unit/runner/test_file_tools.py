@@ -64,9 +64,11 @@ async def call(workspace: Path, tool_name: str, **arguments: object) -> ToolOutc
         session_id="s",
         epoch=1,
         had_earlier_runner=False,
+        was_begun=False,
         answer_entry_id="e",
         request_id="r",
         ask=cast("Any", None),  # and no person
+        cut_turn=cast("Any", None),
     )
     return await execute_call(BUILT_IN[tool_name], block, scope)
 

@@ -1,5 +1,7 @@
 """The arguments with which a model publishes, fetches and hands over files."""
 
+import json
+
 import pytest
 from pydantic import ValidationError
 from spawnmesh_core.ids import IdKind, new_id
@@ -19,6 +21,12 @@ def test_a_path_is_published_under_its_last_part_or_under_a_given_name() -> None
         ("old/b.md", "old-b.md"),
         ("c.md", "c.md"),
     ]
+
+
+def test_the_model_knows_how_many_files_a_call_may_have() -> None:
+    """The large ones are uploaded before a limit of the tenant refuses them."""
+    assert len(PUBLISH_FILES.parse({"paths": ["a.md"] * 200}).files) == MAX_PATHS == 200
+    assert "at most 200" in json.dumps(PUBLISH_FILES.arguments.model_json_schema())
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,10 @@ class RunParked(Exception):
         self.approval_id = approval_id
 
 
+class TurnInterrupted(Exception):
+    """The turn is over: the run must end, or an urgent message waits in its inbox."""
+
+
 class ToolRefused(Exception):
     """A tool call cannot be done.
 

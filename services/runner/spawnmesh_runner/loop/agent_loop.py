@@ -10,6 +10,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2 import Fence
 from spawnmesh_core.task_group import run_concurrently
 
 from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.domain.tools import TurnInterrupted
 from spawnmesh_runner.domain.turns import MAX_CUT_OFF_COUNT, OutputLimitReached, TurnBudget, TurnLimitExceeded
 from spawnmesh_runner.loop.assignment import Assignment, render_usage
 from spawnmesh_runner.loop.compaction import compact_transcript
@@ -23,7 +24,7 @@ from spawnmesh_runner.loop.generate import (
 )
 from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
 from spawnmesh_runner.loop.inbox import drain_inbox
-from spawnmesh_runner.loop.interruption import RunInterrupted, TurnInterrupted
+from spawnmesh_runner.loop.interruption import RunInterrupted
 from spawnmesh_runner.loop.messages import calls_of, text_of
 from spawnmesh_runner.loop.prompt_window import close_window, open_window
 from spawnmesh_runner.loop.tool_calls import finish_calls, run_calls

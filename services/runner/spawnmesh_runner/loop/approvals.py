@@ -20,6 +20,7 @@ from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replac
 from spawnmesh_runner.tools.calling.registry import declaration
 from spawnmesh_runner.tools.calling.tool import AnyTool, RemoteTool, json_line
 from spawnmesh_runner.tools.publish_files import PUBLISH_FILES
+from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 
 _CANNOT_WAIT = (Reason.SECRET_NOT_KEPT, Reason.INVALID_REQUEST, Reason.RUN_QUEUE_FULL)
 """The session service lets no run wait for a decision on a call with these reasons."""
@@ -64,6 +65,12 @@ async def ask_for_approval(
             "a person must approve this call, and the content of a file is not kept until then; hand"
             " nothing over by content",
         )
+    if tool.name == SESSIONS_SPAWN.name and _hands_over_lost_files(assignment, arguments):
+        return refusal(
+            "APPROVAL_NOT_POSSIBLE",
+            "a person must approve this call, and files of the workspace are not kept until then; hand"
+            " nothing over by path: attach published files by set_id, or put what matters into the task",
+        )
     if tool.name == PUBLISH_FILES.name:
         return refusal(
             "APPROVAL_NOT_POSSIBLE",
@@ -84,6 +91,16 @@ async def ask_for_approval(
         return refusal(
             "APPROVAL_NOT_POSSIBLE", f"a person must approve this call, and it cannot wait: {error.message}"
         )
+
+
+def _hands_over_lost_files(assignment: Assignment, arguments: object) -> bool:
+    """Return whether a spawn hands over a file of the workspace that the next runner has not got.
+
+    The files of the session's receipt are there again.
+    """
+    kept = assignment.claimed.session.receipt.rel_dir
+    paths = [file.path for file in SESSIONS_SPAWN.parse(arguments).attachments if file.path]
+    return any(not kept or not path.startswith(f"{kept}/") for path in paths)
 
 
 async def park(

@@ -6,15 +6,13 @@ from typing import Any, TypeVar
 
 from spawnmesh.session.v1 import run_service_pb2 as pb
 
+from spawnmesh_runner.domain.tools import TurnInterrupted
+
 T = TypeVar("T")
 
 
 class RunInterrupted(Exception):
     """A caller asked the run to end. What it said is in the transcript."""
-
-
-class TurnInterrupted(Exception):
-    """The turn is over: the run must end, or an urgent message waits in its inbox."""
 
 
 class Interruption:

@@ -14,7 +14,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import mark_failed, traced
 
 from spawnmesh_runner.domain.request_ids import call_request_id, result_request_id
-from spawnmesh_runner.domain.tools import RunParked
+from spawnmesh_runner.domain.tools import RunParked, TurnInterrupted
 from spawnmesh_runner.loop.approvals import (
     approval_reason,
     approved_call,
@@ -25,7 +25,6 @@ from spawnmesh_runner.loop.approvals import (
 )
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
-from spawnmesh_runner.loop.interruption import TurnInterrupted
 from spawnmesh_runner.loop.transcript_appends import append_message
 from spawnmesh_runner.loop.unfinished_turn import OpenCall
 from spawnmesh_runner.tools.ask_user import ASK_USER
@@ -136,7 +135,8 @@ async def _unknown_outcome(
     if call.name not in assignment.tools:
         return None
     if call.name == SESSIONS_SPAWN.name:
-        return await interrupted_spawn_outcome(_scope(assignment, open_call), call)
+        scope = _scope(assignment, open_call, was_begun=was_begun)
+        return await interrupted_spawn_outcome(scope, call)
     if is_unredacted(call):
         return None
     return refusal(
@@ -147,7 +147,7 @@ async def _unknown_outcome(
     )
 
 
-def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
+def _scope(assignment: Assignment, call: OpenCall, *, was_begun: bool) -> CallScope:
     return CallScope(
         workspace=assignment.workspace,
         max_workspace_bytes=assignment.max_workspace_bytes,
@@ -155,9 +155,11 @@ def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
         session_id=assignment.session_id,
         epoch=assignment.epoch,
         had_earlier_runner=assignment.epoch > assignment.first_epoch,
+        was_begun=was_begun,
         answer_entry_id=call.answer_entry_id,
         request_id=call_request_id(call.answer_entry_id, call.index),
         ask=partial(ask_person, assignment, call),
+        cut_turn=assignment.interruption.cut_turn,
     )
 
 
@@ -191,7 +193,8 @@ async def _execute(
             interrupted = _cut_short(tool) if was_begun else _NOT_MADE
             judged = approved or await _judge(assignment, open_call, tool, interrupted)
             start_seconds = monotonic_seconds()
-            outcome = await _outcome_of(assignment, open_call, tool, judged)
+            scope = _scope(assignment, open_call, was_begun=was_begun)
+            outcome = await _outcome_of(assignment, tool, judged, scope)
             latency = timedelta(seconds=monotonic_seconds() - start_seconds)
             if outcome.error_reason:
                 mark_failed(span, outcome.error_reason)
@@ -205,12 +208,12 @@ async def _execute(
 
 
 async def _outcome_of(
-    assignment: Assignment, open_call: OpenCall, tool: AnyTool, judged: message_pb2.ToolCall | ToolOutcome
+    assignment: Assignment, tool: AnyTool, judged: message_pb2.ToolCall | ToolOutcome, scope: CallScope
 ) -> ToolOutcome:
     if isinstance(judged, ToolOutcome):
         return judged
     assignment.called_tools.add(tool.name)
-    return await _make(assignment, tool, judged, _scope(assignment, open_call))
+    return await _make(assignment, tool, judged, scope)
 
 
 async def _judge(
@@ -239,12 +242,13 @@ async def _make(
     """Make the call, and cut it short at an interrupt.
 
     A spawn is waited for: it is soon over, and the model should know of the child. So is a
-    publication, for its files. And so is a question: the run is soon given up.
+    publication, which cuts its uploads short itself. And so is a question: the run is soon given
+    up.
     """
     making = execute_call(tool, call, scope)
-    if tool.name in (SESSIONS_SPAWN.name, PUBLISH_FILES.name, ASK_USER.name):
-        return await making
     try:
+        if tool.name in (SESSIONS_SPAWN.name, PUBLISH_FILES.name, ASK_USER.name):
+            return await making
         return await assignment.interruption.cut_turn(making)
     except TurnInterrupted:
         return _cut_short(tool)

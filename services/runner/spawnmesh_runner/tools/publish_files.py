@@ -11,11 +11,12 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.session.v1 import output_pb2
 from spawnmesh_client.attachments import Attachment, mime_type_of
 from spawnmesh_client.spawn_attachments import INLINE_FILE_BYTES
-from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.errors import MeshError, refused_with, unavailable
 from spawnmesh_core.reasons import Reason
 from spawnmesh_materialize import MaterializeError, MaterializeReason, open_for_reading
 
 from spawnmesh_runner.clients.file_upload import upload
+from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.reasons import RUN_LOST, may_succeed_later
@@ -30,13 +31,19 @@ from spawnmesh_runner.tools.calling.tool import (
     shown_path,
 )
 
-MAX_PATHS = 1000
+# The large files of a call are uploaded before the limits of the tenant are checked.
+MAX_PATHS = 200
 # What one request holds. Files beyond it are uploaded before.
 MAX_INLINE_BYTES = 8 * 1024 * 1024
 PUBLISH_TIMEOUT_SECONDS = 60.0
 # Other calls give up sooner, and the run goes back to the queue. A publication cannot wait there:
 # its files would be lost with the workspace.
 GIVE_UP_AFTER_SECONDS = 120.0
+
+OTHER_FILES_NOTE = (
+    "These are the files as this call published them first, before your runner was replaced. They are not"
+    " what the workspace has now: publish that again if it is needed."
+)
 
 _HIDDEN_FACTS = ("file", "index", "first_index", "trace_id", "upload_id")
 
@@ -55,8 +62,8 @@ class PublishFiles(Arguments):
         min_length=1,
         max_length=MAX_PATHS,
         description=(
-            "Files, relative to the workspace. Each is published under the last part of its path, or, given"
-            " as an object with `path` and `name`, under that name."
+            f"Files, relative to the workspace, at most {MAX_PATHS}. Each is published under the last part of"
+            " its path, or, given as an object with `path` and `name`, under that name."
         ),
     )
 
@@ -66,49 +73,91 @@ class PublishFiles(Arguments):
 
 
 async def _execute(scope: CallScope, arguments: PublishFiles) -> Result:
-    if scope.had_earlier_runner and (published := await find_published(scope)) is not None:
+    if scope.was_begun and (published := await _find_earlier(scope)) is not None:
         return _render(published)
-    files = arguments.files
     try:
-        return _render(await _publish(scope, files))
+        request, files = await _prepare(scope, arguments.files)
     except MeshError as error:
         if refused_with(error, *RUN_LOST):
             raise
-        may_be_published = error.reason is Reason.REQUEST_ID_REUSED or may_succeed_later(error)
-        if may_be_published and (published := await find_published(scope)) is not None:
-            return _render(published)
-        if may_succeed_later(error):
-            raise ToolRefused(
-                error.reason.value,
-                "the files were not published, because something that it needs is unavailable"
-                f" ({error.message}); publish them again later",
-            ) from error
         raise _refusal(error) from error
+    try:
+        with _naming(files):
+            return _render(await _publish(scope.peers, request))
+    except MeshError as error:
+        if refused_with(error, *RUN_LOST):
+            raise
+        if error.reason is not Reason.REQUEST_ID_REUSED and not may_succeed_later(error):
+            raise _refusal(error) from error
+        return await _outcome_of_failed(scope, error)
 
 
-async def _publish(scope: CallScope, files: Sequence[FileToPublish]) -> output_pb2.OutputSet:
-    """Publish the files: small ones inside the request, and the others as uploads before it.
+async def _find_earlier(scope: CallScope) -> output_pb2.OutputSet | None:
+    """Return what the call has published on an earlier runner; None if it has published nothing.
 
-    Raises ToolRefused, and MeshError, also for an outage that lasts GIVE_UP_AFTER_SECONDS. A
-    MeshError about one file has its path as the fact `file`.
+    During an outage it raises an error with which the run waits. This runner has not written into
+    the workspace yet, so nothing is lost by that.
+    """
+    try:
+        return await find_published(scope)
+    except MeshError as error:
+        if refused_with(error, *RUN_LOST):
+            raise
+        if may_succeed_later(error):
+            raise unavailable("session") from error
+        raise _unknown(f"the session service refused to say ({error.reason.value})") from error
+
+
+async def _outcome_of_failed(scope: CallScope, error: MeshError) -> Result:
+    """Return what was published although the call failed.
+
+    Other files than now may be published: an earlier runner sent those, and was lost before their
+    set was found.
+    """
+    is_other = error.reason is Reason.REQUEST_ID_REUSED
+    try:
+        published = await find_published(scope)
+    except MeshError as lookup_error:
+        if refused_with(lookup_error, *RUN_LOST):
+            raise
+        raise _unknown(f"the session service did not say ({lookup_error.reason.value})") from error
+    if published is not None:
+        return _render(published, note=OTHER_FILES_NOTE) if is_other else _render(published)
+    if is_other:
+        raise _unknown("an earlier runner began the call with other files") from error
+    raise _refusal(error) from error
+
+
+async def _prepare(
+    scope: CallScope, files: Sequence[FileToPublish]
+) -> tuple[output_pb2.PublishFilesRequest, list[FileToPublish]]:
+    """Return the request, and the files in its order: small ones are inside, and the others are
+    uploaded before it.
+
+    Raises ToolRefused, TurnInterrupted for an interrupt during an upload, and MeshError, also for
+    an outage that lasts GIVE_UP_AFTER_SECONDS. A MeshError about one file has its path as the fact
+    `file`.
     """
     inline, small, large = await finish_in_thread(lambda: _read_small(scope, files))
     request = output_pb2.PublishFilesRequest(epoch=scope.epoch, request_id=scope.request_id, files=inline)
     for file in large:
         with await finish_in_thread(partial(_open, scope, file)) as source, _naming([file]):
-            uploaded = await upload(
+            uploading = upload(
                 scope.peers, file.set_name, source, give_up_after_seconds=GIVE_UP_AFTER_SECONDS
             )
-        request.uploads.append(uploaded)
-    peers = scope.peers
-    with _naming([*small, *large]):
-        published = await call_with_retry(
-            peers.session,
-            peers.runs.PublishFiles,
-            request,
-            timeout_seconds=PUBLISH_TIMEOUT_SECONDS,
-            give_up_after_seconds=GIVE_UP_AFTER_SECONDS,
-        )
+            request.uploads.append(await scope.cut_turn(uploading))
+    return request, [*small, *large]
+
+
+async def _publish(peers: Peers, request: output_pb2.PublishFilesRequest) -> output_pb2.OutputSet:
+    """Raises MeshError, also for an outage that lasts GIVE_UP_AFTER_SECONDS."""
+    published = await call_with_retry(
+        peers.session,
+        peers.runs.PublishFiles,
+        request,
+        timeout_seconds=PUBLISH_TIMEOUT_SECONDS,
+        give_up_after_seconds=GIVE_UP_AFTER_SECONDS,
+    )
     return published.output_set
 
 
@@ -176,13 +225,30 @@ def _naming(files: Sequence[FileToPublish]) -> Iterator[None]:
 
 
 def _refusal(error: MeshError) -> ToolRefused:
-    """Return the refusal with its path and its numbers, such as the limit of the tenant."""
+    """Return the refusal of files that are not published.
+
+    It has the path and the numbers of the error, such as the limit of the tenant.
+    """
+    if may_succeed_later(error):
+        return ToolRefused(
+            error.reason.value,
+            "the files were not published, because something that it needs is unavailable"
+            f" ({error.message}); publish them again later",
+        )
     path = error.facts.get("file", "")
     if error.reason is Reason.UPLOAD_HASH_DIFFERS:
         return _changed(path)
     facts = [f"{key}: {value}" for key, value in sorted(error.facts.items()) if key not in _HIDDEN_FACTS]
     text = f"{error.message} ({', '.join(facts)})" if facts else error.message
     return ToolRefused(error.reason.value, f"{shown_path(path)}: {text}" if path else text)
+
+
+def _unknown(why: str) -> ToolRefused:
+    return ToolRefused(
+        "OUTCOME_UNKNOWN",
+        f"{why}, so the files of this call may have been published, or not. If they are needed, publish them"
+        " again: the same bytes are stored once, and at worst there are two sets of the same files.",
+    )
 
 
 def _changed(path: str) -> ToolRefused:
@@ -192,12 +258,13 @@ def _changed(path: str) -> ToolRefused:
     )
 
 
-def _render(published: output_pb2.OutputSet) -> Result:
+def _render(published: output_pb2.OutputSet, **more: object) -> Result:
     return {
         "set_id": published.set_id,
         "count": len(published.files),
         "total_bytes": published.total_bytes,
         "files": render_files(published.files),
+        **more,
     }
 
 

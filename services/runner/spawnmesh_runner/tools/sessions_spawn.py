@@ -17,7 +17,7 @@ from spawnmesh_runner.domain.reasons import is_passing, is_undone_by_outage
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.published_files import render_files
 from spawnmesh_runner.tools.calling.spawn_outcome import find_child, may_have_spawned, unknown_spawn_refusal
-from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool, shown_path
 from spawnmesh_runner.tools.fetch_files import SET_ID_PATTERN
 
 # The limit of one request. The tenant's own limits are usually tighter, and the mesh enforces
@@ -139,12 +139,25 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
                 f" ({error.facts.get('cause', error.reason.value)}); spawn it again later",
             ) from error
         if not may_have_spawned(error):
+            if (refused := _refused_attachment(error, arguments.attachments)) is not None:
+                raise refused from error
             raise
         child = await find_child(scope)
         if child is None:
             raise unknown_spawn_refusal(f"the call ended with {error.reason.value}") from error
         return render_spawned(child)
     return render_spawned(spawned.session)
+
+
+def _refused_attachment(error: MeshError, attachments: Sequence[SpawnAttachment]) -> ToolRefused | None:
+    """Return the refusal with the attachment that it is about; None if it is about none."""
+    sent = [one for one in attachments if not one.set_id] + [one for one in attachments if one.set_id]
+    index = error.facts.get("index", "")
+    if not index.isdecimal() or int(index) >= len(sent):
+        return None
+    file = sent[int(index)]
+    shown = shown_path(file.path or file.name) + (f" of {file.set_id}" if file.set_id else "")
+    return ToolRefused(error.reason.value, f"{shown}: {error.message}")
 
 
 def render_spawned(session: session_pb2.Session) -> dict[str, object]:

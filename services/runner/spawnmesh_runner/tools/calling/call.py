@@ -11,7 +11,7 @@ from spawnmesh_materialize import MaterializeError
 
 from spawnmesh_runner.domain.failure import is_disk_full
 from spawnmesh_runner.domain.reasons import RUN_LOST, may_succeed_later
-from spawnmesh_runner.domain.tools import RunParked, ToolRefused
+from spawnmesh_runner.domain.tools import RunParked, ToolRefused, TurnInterrupted
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
 from spawnmesh_runner.tools.calling.tool import (
     AnyTool,
@@ -51,9 +51,9 @@ class ToolOutcome:
 async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallScope) -> ToolOutcome:
     """Make one call. Every failure becomes its outcome.
 
-    Raised are only the loss of the run, RunParked, and what no other call of the model mends: a
-    full disk, and an outage that a tool of the mesh met. The run then waits, and a runner makes the
-    call again.
+    Raised are only the loss of the run, RunParked, TurnInterrupted by a tool that cuts its work
+    itself, and what no other call of the model mends: a full disk, and an outage that a tool of the
+    mesh met. The run then waits, and a runner makes the call again.
     """
     try:
         result = await tool.execute(scope, tool.parse(call_arguments(call)))
@@ -62,7 +62,7 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
         return ToolOutcome(result if isinstance(result, str) else json_line(result))
     except (ValidationError, ToolRefused) as error:
         return _refused(error)
-    except RunParked:
+    except (RunParked, TurnInterrupted):
         raise
     except MaterializeError as error:
         if is_disk_full(error):

@@ -4,27 +4,19 @@ from collections.abc import Iterable
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.session.v1 import output_pb2
-from spawnmesh_core.errors import MeshError, refused_with
 
 from spawnmesh_runner.clients.retry import call_with_retry
-from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_runner.tools.calling.tool import CallScope
 
 
 async def find_published(scope: CallScope) -> output_pb2.OutputSet | None:
     """Return the output set that this call has published, on this runner or on an earlier one.
 
-    Return None if there is none, or if the session service does not say. Raises MeshError if the
-    run is lost.
+    Return None if there is none. Raises MeshError, also if the session service does not say.
     """
     peers = scope.peers
     request = output_pb2.ListOutputSetsRequest(session_id=scope.session_id, request_id=scope.request_id)
-    try:
-        listed = await call_with_retry(peers.session, peers.sessions.ListOutputSets, request)
-    except MeshError as error:
-        if refused_with(error, *RUN_LOST):
-            raise
-        return None
+    listed = await call_with_retry(peers.session, peers.sessions.ListOutputSets, request)
     return listed.output_sets[0] if listed.output_sets else None
 
 

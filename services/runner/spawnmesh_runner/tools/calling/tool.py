@@ -1,10 +1,10 @@
 """The types of tools, and the refusal of a path."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from spawnmesh.session.v1.approval_pb2 import Question
@@ -23,6 +23,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+T = TypeVar("T")
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
@@ -51,14 +52,23 @@ def list_result(facts: Mapping[str, object], items: Iterable[Mapping[str, object
     return TextResult(facts, "\n".join(map(json_line, items)))
 
 
+class CutTurn(Protocol):
+    """Does work that an interrupt of the turn cuts short."""
+
+    async def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns. Raises TurnInterrupted after an interrupt."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallScope:
     """The state that one call may access.
 
     `request_id` identifies the call: a repeat after a crash has the same. `answer_entry_id` is the
     entry of the answer that makes the call. The workspace may have `max_workspace_bytes`. `epoch`
-    is that of the run's claim. With `had_earlier_runner`, another runner may have begun the call,
-    and what it wrote is not in this workspace. `ask` asks a person, and raises RunParked.
+    is that of the run's claim. With `had_earlier_runner`, what an earlier runner wrote is not in
+    this workspace. If the call `was_begun`, that runner may have made it. `ask` asks a person, and
+    raises RunParked. `cut_turn` is for the part of a call that an interrupt may cut short, in a
+    tool that is waited for otherwise.
     """
 
     workspace: Path
@@ -67,9 +77,11 @@ class CallScope:
     session_id: str
     epoch: int
     had_earlier_runner: bool
+    was_begun: bool
     answer_entry_id: str
     request_id: str
     ask: Callable[[Question], Awaitable[NoReturn]]
+    cut_turn: CutTurn
 
 
 @dataclass(frozen=True, slots=True)
