@@ -222,6 +222,7 @@ async def test_refusals_name_the_file_and_publish_nothing(tenancy: Tenancy) -> N
             ([Attachment("b.md", b"b"), Attachment("nul", b"c")], {}),
             ([Attachment("huge.bin", bytes(5 * MIB))], {}),
             ([], {}),
+            (["../secret.txt"], {}),
         ):
             with pytest.raises(MeshError) as error:
                 await ctx.publish(*files, **options)
@@ -231,15 +232,17 @@ async def test_refusals_name_the_file_and_publish_nothing(tenancy: Tenancy) -> N
     async with tenancy.working():
         session = await tenancy.spawn()
         await session.result(timeout=240)
-    assert [type(one) for one in refused] == [AlreadyExists] + 4 * [InvalidRequest]
+    assert [type(one) for one in refused] == [AlreadyExists] + 5 * [InvalidRequest]
     assert [one.reason for one in refused] == [
         Reason.REQUEST_ID_REUSED,
         Reason.ATTACHMENTS_DUPLICATE_NAME,
         Reason.ATTACHMENTS_INVALID_NAME,
         Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED,
         Reason.INVALID_REQUEST,
+        Reason.INVALID_REQUEST,
     ]
     assert [one.facts.get("file") for one in refused[1:4]] == ["a.md", "nul", "huge.bin"]
+    assert "copy the file into the workspace" in str(refused[5])
     assert [file.name for one in await published(session) for file in one.files] == ["a.md"]
 
 

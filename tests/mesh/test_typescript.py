@@ -247,7 +247,7 @@ async def test_program_of_the_page_downloads_and_hands_on_published_files(
 
     async def write(ctx: RunContext) -> str:
         await ctx.publish(Attachment("report.md", b"# Draft"), Attachment("pumps.csv", b"a,b"))
-        await ctx.publish(Attachment("report.md", b"# Report"))
+        await ctx.publish(Attachment("report.md", b"# Report"), Attachment("package.json", b"{}"))
         return "It is ready."
 
     async with (
@@ -261,14 +261,22 @@ async def test_program_of_the_page_downloads_and_hands_on_published_files(
         await mesh.agents.put(Agent("writer"))
         session = await mesh.spawn("Write.", agent="writer", runtime="EXTERNAL")
         await session.result(timeout=120)
+        first, second = [one.set_id async for one in session.outputs()]
         worker.stop()
     environment = {"SPAWNMESH_URL": url, "SPAWNMESH_TOKEN": token, "SESSION_ID": session.session_id}
+    own = (programs / "package.json").read_bytes()
     told = await printed("published.mjs", programs, **environment)
     assert "[ 'report.md: 7 bytes', 'pumps.csv: 3 bytes' ]" in told
-    for data in (b"# Draft", b"a,b", b"# Report"):
+    for data in (b"# Draft", b"a,b", b"# Report", b"{}"):
         assert sha256(data) in told, "the answers of the next sessions"
-    assert (programs / "report.md").read_bytes() == b"# Report"
-    assert (programs / "pumps.csv").read_bytes() == b"a,b"
+    saved = programs / "saved"
+    assert {str(path.relative_to(saved)): path.read_bytes() for path in saved.glob("*/*")} == {
+        f"{first}/report.md": b"# Draft",
+        f"{first}/pumps.csv": b"a,b",
+        f"{second}/report.md": b"# Report",
+        f"{second}/package.json": b"{}",
+    }
+    assert (programs / "package.json").read_bytes() == own, "an agent chose the name of a file of the user"
 
 
 async def test_one_address_serves_grpc_and_grpc_web(stack: Stack, gateway: str, programs: Path) -> None:

@@ -25,8 +25,8 @@ export class Files {
   }
 
   /**
-   * Yield the tenant's sets, or those of one session, newest first: the attachments of spawns, and output
-   * sets, which have a `runId`.
+   * Yield the tenant's sets, or those of one session, newest first: the attachments of spawns, and the
+   * files that runs stored to publish them, which have a `runId`.
    */
   async *sets(options: { sessionId?: string } = {}): AsyncGenerator<AttachmentSet, void, undefined> {
     const request = { sessionId: options.sessionId ?? "", pageSize: PAGE_SIZE };

@@ -3,7 +3,7 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { downloadFile } from "./downloads.js";
 import { type Entry, entryView } from "./entries.js";
-import { ResultTimeout, RunFailed } from "./errors.js";
+import { MeshError, ResultTimeout, RunFailed } from "./errors.js";
 import type { Session as WireSession } from "./gen/spawnmesh/session/v1/session_pb.js";
 import { type LiveEvent, type LiveOptions, live } from "./live.js";
 import { newRequestId } from "./request_id.js";
@@ -239,7 +239,11 @@ export class Session {
   /**
    * Download the files that runs of the session have published, and yield each one when it is complete and
    * has the recorded hash. One file at a time is held in memory. A later file can have the name of an
-   * earlier one: it is the newer version. Throws what `mesh.files.download` throws.
+   * earlier one: it is the newer version. The agent chose the names: save the files of each set in a
+   * directory of its own.
+   *
+   * Throws what `mesh.files.download` throws. FailedPrecondition ATTACHMENT_SET_STATE for sets that were
+   * released comes after the files of all others.
    */
   async *downloadOutputs(
     options: OutputsOptions & { readonly onProgress?: OnProgress } = {},
@@ -247,11 +251,21 @@ export class Session {
     const { onProgress, signal } = options;
     const { services, clock } = this.#connection;
     const context = { blobs: services.attachmentBlob, clock, onProgress, signal };
+    let released: MeshError | undefined;
     for await (const { setId, runId, files } of this.outputs(options)) {
       for (const file of files) {
-        yield { ...file, setId, runId, data: await downloadFile(context, setId, file) };
+        let data: Uint8Array;
+        try {
+          data = await downloadFile(context, setId, file);
+        } catch (error) {
+          if (!(error instanceof MeshError && error.reason === "ATTACHMENT_SET_STATE")) throw error;
+          released ??= error;
+          break;
+        }
+        yield { ...file, setId, runId, data };
       }
     }
+    if (released !== undefined) throw released;
   }
 
   /** Yield every entry of the transcript after `afterSeq`. Pages are fetched as needed. */

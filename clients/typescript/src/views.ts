@@ -142,7 +142,10 @@ export interface AttachmentSet {
   readonly files: readonly AttachedFile[];
   readonly totalBytes: number;
   readonly createTime: Date | undefined;
-  /** The run that published the files. Undefined for the attachments of a spawn. */
+  /**
+   * The run that stored the files to publish them: `session.outputs` has those that are published.
+   * Undefined for the attachments of a spawn.
+   */
   readonly runId: string | undefined;
 }
 

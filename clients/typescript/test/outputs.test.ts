@@ -43,6 +43,8 @@ class Store {
   readonly asked: [string, string][] = [];
   readonly spawns: SpawnSessionRequest[] = [];
   damaged = "";
+  /** The sets whose files are gone. */
+  readonly released = new Set<string>();
 
   async serve(t: Context): Promise<Mesh> {
     const store = this;
@@ -75,6 +77,9 @@ class Store {
       });
       router.service(AttachmentBlobService, {
         readFile: async function* ({ setId, name }) {
+          if (store.released.has(setId)) {
+            throw refusal(Code.FailedPrecondition, "ATTACHMENT_SET_STATE", { facts: { set_id: setId } });
+          }
           const text = name === store.damaged ? "other" : (FILES[setId]?.[name] ?? "");
           yield { data: new TextEncoder().encode(text) };
         },
@@ -140,6 +145,21 @@ test("published files are downloaded with their bytes, one after the other", asy
     { reason: "STORED_HASH_DIFFERS" },
   );
   assert.deepEqual(names, ["report.md"]);
+});
+
+test("a released set is refused after the files of the others have come", async (t) => {
+  const store = new Store();
+  store.released.add("att_1");
+  const session = await (await store.serve(t)).session(ID);
+  const seen: string[] = [];
+  const read = async () => {
+    for await (const { setId, name } of session.downloadOutputs()) seen.push(`${setId}/${name}`);
+  };
+  const facts = { set_id: "att_1" };
+  await assert.rejects(read, { name: "FailedPrecondition", reason: "ATTACHMENT_SET_STATE", facts });
+  assert.deepEqual(seen, ["att_2/report.md"]);
+  store.released.add("att_2");
+  await assert.rejects(read, { facts }, "the first refusal is thrown");
 });
 
 test("a spawn names files of other sets, and sends no bytes of them", async (t) => {

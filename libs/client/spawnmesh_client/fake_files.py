@@ -74,10 +74,12 @@ class FakeFiles:
         for wanted in request.uploads:
             upload, data = self._uploads[wanted.upload_id]
             found.append(FakeFile(wanted.name or upload.name, data, upload.mime_type))
-        try:
-            found += map(self._referenced, request.references)
-        except NotFound as error:
-            raise spawn_undone(error) from None
+        for reference in request.references:
+            try:
+                found.append(self._referenced(reference))
+            except MeshError as error:
+                error.facts["index"] = str(len(found))
+                raise (spawn_undone(error) if isinstance(error, NotFound) else error) from None
         require_distinct(found)
         if found:
             receipt = session.receipt

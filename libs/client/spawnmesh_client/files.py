@@ -37,7 +37,8 @@ class Files:
     async def sets(self, *, session_id: str = "") -> AsyncIterator[AttachmentSet]:
         """Yield the tenant's sets, or those of one session, newest first.
 
-        They are the attachments of spawns, and the output sets, which have a `run_id`.
+        They are the attachments of spawns, and the files that runs stored to publish them, which
+        have a `run_id`.
         """
         async for one in list_sets(self._peer, session_id=session_id):
             yield view_of(AttachmentSet, one)

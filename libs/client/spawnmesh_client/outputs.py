@@ -3,15 +3,17 @@
 import asyncio
 import hashlib
 import unicodedata
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.session.v1 import output_pb2 as rpc
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_sets import download_file, require_file_name
@@ -78,20 +80,22 @@ def placed(sets: Sequence[rpc.OutputSet]) -> list[PlacedFile]:
 
     - The newest file of a name has this name.
     - An earlier file of the same name has this name in a directory that is named as its set.
-    - Names that some systems take for one, such as `A.md` and `a.md`, count as the same name.
+    - A file whose name begins as the id of a set does is in the directory of its own set, too. So a
+      file never has the name of a directory, also not of one that a later set needs.
+    - Names that some systems take for one, such as `A.md` and `a.md`, count as the same name. Those
+      of one set, which the service refuses, are in directories such as `att_….2`.
     - Files with the same name and the same bytes are one file, that of the newest set.
     """
-    names: set[str] = set()
+    taken: set[str] = set()
     known: set[tuple[str, str]] = set()
     found: list[PlacedFile] = []
     for one in reversed(sets):
         for file in reversed(one.files):
             if (file.name, file.sha256) in known:
                 continue
-            folded = unicodedata.normalize("NFC", file.name).casefold()
-            place = Path(one.set_id, file.name) if folded in names else Path(file.name)
+            place = next(at for at in _places(one.set_id, file.name) if _folded(str(at)) not in taken)
             found.append(PlacedFile(one, file, place))
-            names.add(folded)
+            taken.add(_folded(str(place)))
             known.add((file.name, file.sha256))
     return found[::-1]
 
@@ -163,6 +167,21 @@ async def fetch_files(
             path = await download_file(peer, set_id, file, directory, overwrite=True)
         paths.append(path)
     return paths
+
+
+def _places(set_id: str, name: str) -> Iterator[Path]:
+    """Yield the places that a file of a set may have, the best one first."""
+    begin = _folded(name)[: len(set_id)]  # All ids are equally long.
+    if not is_id(IdKind.ATTACHMENT_SET, begin):
+        yield Path(name)
+    yield Path(set_id, name)
+    for number in count(2):
+        yield Path(f"{set_id}.{number}", name)
+
+
+def _folded(name: str) -> str:
+    """Return a key that names have in common if some file system takes them for one."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def _has_bytes(path: Path, sha256: str) -> bool:

@@ -152,16 +152,19 @@ class RunContext:
     async def publish(self, *files: Attachable, request_id: str = "") -> OutputSet:
         """Publish files as one output set, which people and the parent can read from now on.
 
-        - A path is published under its last component. A relative path is below the workspace, also
-          that of an `Attachment`. Large files are uploaded before.
-        - Without a `request_id`, the call is identified by its files. A function that is called
-          again after a crash may publish again: the same files under the same names are the same
-          set, and other files are a new set. The sets of an earlier attempt stay.
+        - A path is published under its last component. It is relative to the workspace, and must
+          lead to a file in it, also through links. Large files are uploaded before.
+        - An `Attachment` has a name of its own. If its path is absolute, it may also be that of a
+          file elsewhere on the host, so do not make it of words of a model.
+        - Without a `request_id`, the call is identified by its files: the same files under the same
+          names are the same set of the run, also when the function is called again after a crash,
+          and other files are a new set. The sets of an earlier attempt stay.
         - With a `request_id`, the first files with it count: AlreadyExists REQUEST_ID_REUSED for
           other ones.
 
-        Raises OSError for a file that cannot be read, the refusals of the files of a spawn, and
-        InvalidRequest without files, and after 100 sets of the run.
+        Raises InvalidRequest for a path that leads out of the workspace or to a directory, without
+        files, and after 100 sets of the run; OSError for a file that cannot be read; and the
+        refusals of the files of a spawn.
         """
         async with prepared_output(self.mesh.wire, self.workspace, files) as prepared:
             request = prepared.request(self.claimed.run.epoch, request_id)

@@ -1,12 +1,17 @@
 """Files of a run: those that it publishes, and those that it fetches into its workspace."""
 
+import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
 from spawnmesh.session.v1.output_pb2 import PublishFilesRequest
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_sets import get_readable_set, require_file_name
 from spawnmesh_client.attachment_uploads import no_progress
@@ -14,6 +19,11 @@ from spawnmesh_client.attachments import Attachable, Attachment, sendable
 from spawnmesh_client.outputs import fetch_files
 from spawnmesh_client.spawn_attachments import PreparedAttachments, prepare_attachments
 from spawnmesh_client.wire import WireMesh
+
+_OUTSIDE = (
+    "is outside of the workspace: copy the file into the workspace, or publish"
+    " `Attachment(name, Path(…))` with its absolute path if it is meant"
+)
 
 SETS_DIRECTORY = ".spawnmesh/attachments"
 """The directory of a workspace in which each set has a directory with its id."""
@@ -51,9 +61,11 @@ async def prepared_output(
 ) -> AsyncIterator[PreparedOutput]:
     """Read and upload the files, whose relative paths are below the workspace.
 
-    Raises what `prepare_attachments` raises.
+    Raises INVALID_REQUEST, before anything is read, for a path that is not that of a file of the
+    workspace, unless it is an `Attachment` whose path begins elsewhere; and what
+    `prepare_attachments` raises.
     """
-    found = [_in_workspace(file, workspace) for file in files]
+    found = await asyncio.to_thread(lambda: [_found(file, workspace) for file in files])
     async with sendable(found) as readable:
         yield PreparedOutput(
             await prepare_attachments(
@@ -73,7 +85,38 @@ async def fetch_set(wire: WireMesh, set_id: str, directory: Path) -> list[Path]:
     return await fetch_files(peer, set_id, (await get_readable_set(peer, set_id)).files, directory)
 
 
-def _in_workspace(file: Attachable, workspace: Path) -> Attachable:
+def _found(file: Attachable, workspace: Path) -> Attachable:
+    """Return the file with its path without links; an attachment from elsewhere as it is."""
     if not isinstance(file, Attachment):
-        return workspace / file
-    return replace(file, data=workspace / file.data) if isinstance(file.data, Path) else file
+        return Attachment(Path(file).name, _in_workspace(file, workspace))
+    if isinstance(file.data, Path) and (workspace / file.data).is_relative_to(workspace):
+        return replace(file, data=_in_workspace(file.data, workspace))
+    return file
+
+
+def _in_workspace(file: str | PathLike[str], workspace: Path) -> Path:
+    """Return the path without links.
+
+    Raises INVALID_REQUEST if it is not that of a file of the workspace, and OSError if it cannot be
+    followed.
+    """
+    root, path = os.path.realpath(workspace), workspace / file
+    try:
+        found = Path(os.path.realpath(path, strict=True))
+    except ValueError:
+        raise _refused(file, "is not a path") from None
+    except OSError:
+        # The error would tell which files the host has.
+        if not Path(os.path.realpath(path)).is_relative_to(root):
+            raise _refused(file, _OUTSIDE) from None
+        raise
+    if not found.is_relative_to(root):
+        raise _refused(file, _OUTSIDE)
+    if not found.is_file():
+        raise _refused(file, "is not a file: publish the files of a directory, or an archive of them")
+    return found
+
+
+def _refused(file: str | PathLike[str], problem: str) -> MeshError:
+    shown = ascii(os.fspath(file))
+    return MeshError(Reason.INVALID_REQUEST, f"{shown} {problem}", facts={"file": shown[1:-1]})

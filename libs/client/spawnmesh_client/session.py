@@ -169,7 +169,8 @@ class Session(SessionFields):
         return their paths.
 
         - The newest file of a name is saved under this name. An earlier file of the same name with
-          other bytes is saved in a directory below, which is named as its set: `att_…`.
+          other bytes is saved in a directory below, which is named as its set: `att_…`. A file
+          whose own name begins as the id of a set does is saved there, too.
         - Each file appears complete and with the recorded hash, or not at all. A file that is there
           with these bytes stays as it is, so that a repeat downloads only what is new.
         - The directory is created if its parent exists. The names are those that the agent chose,

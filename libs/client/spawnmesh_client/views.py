@@ -238,9 +238,10 @@ class AttachmentReceipt:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentSet:
-    """The files that were attached to one session, or that a run published.
+    """The files that were attached to one session, or that a run stored to publish them.
 
-    `run_id` is the run that published them. It is empty for the attachments of a spawn.
+    `run_id` is this run. It is empty for the attachments of a spawn. An interrupted call can leave
+    files that are stored but not published: `Session.outputs` has those that are.
     """
 
     set_id: str

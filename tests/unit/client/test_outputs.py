@@ -112,6 +112,20 @@ async def test_newest_file_has_the_name_and_an_earlier_one_is_below(
     assert len(blobs.reads) == 6, "bytes that are the same are downloaded once"
 
 
+async def test_file_that_is_named_as_a_set_does_not_stop_the_others(
+    session: Session, blobs: FakeBlobs, tmp_path: Path
+) -> None:
+    first = blobs.publish(report_md=b"# Draft")
+    second = blobs.publish_named({first: b"file"})
+    blobs.publish(report_md=b"# Report")
+    await session.save_outputs(tmp_path / "out")
+    assert below(tmp_path / "out") == {
+        f"{first}/report.md": b"# Draft",
+        f"{second}/{first}": b"file",
+        "report.md": b"# Report",
+    }
+
+
 async def test_only_the_files_of_one_run_are_saved(
     session: Session, blobs: FakeBlobs, tmp_path: Path
 ) -> None:

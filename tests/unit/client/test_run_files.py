@@ -1,6 +1,7 @@
 """Files that a run publishes and fetches, against services in this process."""
 
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -125,10 +126,12 @@ async def test_paths_are_below_the_workspace_and_bytes_and_streams_have_names(
     ctx = stage.ctx
     (ctx.workspace / "out").mkdir()
     (ctx.workspace / "out" / "report.md").write_bytes(b"# Report")
+    (ctx.workspace / "newest.md").symlink_to("out/report.md")
     (tmp_path / "elsewhere.txt").write_bytes(b"else")
     output = await ctx.publish(
         "out/report.md",
-        tmp_path / "elsewhere.txt",
+        ctx.workspace / "out" / ".." / "newest.md",
+        Attachment("elsewhere.txt", tmp_path / "elsewhere.txt"),
         Attachment("b.bin", b"\x00", "x/y"),
         Attachment("c.txt", BytesIO(b"c")),
         Attachment("d.md", Path("out/report.md")),
@@ -136,6 +139,7 @@ async def test_paths_are_below_the_workspace_and_bytes_and_streams_have_names(
     [request] = stage.publications.requests
     assert [(one.name, one.data, one.mime_type) for one in request.files] == [
         ("report.md", b"# Report", "text/markdown"),
+        ("newest.md", b"# Report", "text/markdown"),
         ("elsewhere.txt", b"else", "text/plain"),
         ("b.bin", b"\x00", "x/y"),
         ("c.txt", b"c", "text/plain"),
@@ -186,6 +190,77 @@ async def test_call_is_repeated_while_the_service_is_away_and_a_refusal_names_th
     with pytest.raises(InvalidRequest) as refused:
         await stage.ctx.publish(Attachment("a.md", b"a"), Attachment("nul", b"b"))
     assert refused.value.facts["file"] == "nul"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret.txt",
+        "ABOVE/secret.txt",
+        "out/../../secret.txt",
+        "link.txt",
+        "folder/secret.txt",
+        "chain.txt",
+        "missing/../../secret.txt",
+        "../missing.txt",
+        "folder/missing.txt",
+        "../workspace-2/secret.txt",
+    ],
+)
+async def test_path_that_leads_out_of_the_workspace_is_refused(
+    stage: Stage, tmp_path: Path, path: str
+) -> None:
+    workspace = stage.ctx.workspace
+    (tmp_path / "workspace-2").mkdir()
+    for folder in (tmp_path, tmp_path / "workspace-2"):
+        (folder / "secret.txt").write_bytes(b"secret")
+    (workspace / "out").mkdir()
+    (workspace / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (workspace / "chain.txt").symlink_to("link.txt")
+    (workspace / "folder").symlink_to("..")
+    given = path.replace("ABOVE", str(tmp_path))
+    files: list[str | Path | Attachment] = [given, Path(given), workspace / given]
+    if not Path(given).is_absolute():
+        files += [Attachment("a.txt", Path(given)), Attachment("a.txt", workspace / given)]
+    for file in files:
+        with pytest.raises(InvalidRequest) as refused:
+            await stage.ctx.publish(Attachment("good.md", b"good"), file)
+        assert refused.value.reason is Reason.INVALID_REQUEST
+        assert "is outside of the workspace: copy the file into the workspace" in str(refused.value)
+        assert refused.value.facts["file"].endswith(given)
+    assert stage.publications.requests == []
+
+
+async def test_link_to_itself_leads_nowhere(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_bytes(b"secret")
+    (stage.ctx.workspace / "folder").symlink_to("..")
+    (stage.ctx.workspace / "loop").symlink_to("loop")
+    for path in ("loop", "loop/../folder/secret.txt"):
+        with pytest.raises(OSError, match="symbolic links"):
+            await stage.ctx.publish(path)
+    assert stage.publications.requests == []
+
+
+async def test_workspace_may_itself_be_behind_a_link(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("workspace")
+    stage.ctx.workspace = tmp_path / "link"
+    (tmp_path / "link" / "report.md").write_bytes(b"# Report")
+    await stage.ctx.publish("report.md", Attachment("again.md", tmp_path / "link" / "report.md"))
+    [request] = stage.publications.requests
+    assert [one.name for one in request.files] == ["report.md", "again.md"]
+
+
+async def test_directory_and_pipe_are_refused(stage: Stage) -> None:
+    workspace = stage.ctx.workspace
+    (workspace / "out").mkdir()
+    os.mkfifo(workspace / "pipe")
+    for path in ("out", "out/", ".", "", "out/..", "pipe"):
+        with pytest.raises(InvalidRequest) as refused:
+            await stage.ctx.publish(path)
+        assert "is not a file: publish the files of a directory, or an archive" in str(refused.value)
+    with pytest.raises(InvalidRequest, match=r"'a\\x00\\x1b' is not a path"):
+        await stage.ctx.publish("a\0\x1b")
+    assert stage.publications.requests == []
 
 
 async def test_file_that_is_not_there_publishes_nothing(stage: Stage) -> None:

@@ -95,8 +95,10 @@ async def test_references_to_nothing_are_refused() -> None:
         (ReferencedFile("att_1", "in.txt"), InvalidRequest, Reason.INVALID_REQUEST),
     ):
         with pytest.raises(kind) as refused:
-            await mesh.spawn("Read.", attachments=[reference])
+            await mesh.spawn("Read.", attachments=[reference, Attachment("own.md", b"own")])
         assert refused.value.reason is reason
+        if reason is not Reason.INVALID_REQUEST:
+            assert (refused.value.facts["index"], refused.value.facts["file"]) == ("1", reference.name)
         if reason is Reason.SPAWN_FAILED:
             assert refused.value.facts["cause"] == "NOT_FOUND"
     twice = [*published.references(), Attachment("report.md", b"mine")]

@@ -225,8 +225,14 @@ async def test_spawn_that_was_undone_names_the_command_that_lists_what_there_is(
     assert result.stderr.endswith(f". `spawnmesh {advice}` lists what there is\n")
 
 
-async def test_attachments_show_the_run_that_published_them(mesh: FakeMesh, blobs: FakeBlobs) -> None:
+async def test_attachments_show_the_run_of_a_set_and_not_that_it_was_published(
+    mesh: FakeMesh, blobs: FakeBlobs
+) -> None:
     set_id = blobs.publish(report_md=b"# Report")
-    assert (await mesh.run("attachments", "list")).stdout.rstrip().endswith(RUN_ID)
+    listed = (await mesh.run("attachments", "list")).stdout.rstrip()
+    assert listed.endswith(RUN_ID)
+    assert listed.splitlines()[0].split() == [
+        "set", "state", "session", "created", "files", "bytes", "run",
+    ]  # fmt: skip
     shown = (await mesh.run("attachments", "show", set_id)).stdout
-    assert shown.splitlines()[0] == f"{set_id} ATTACHED, of {SESSION_ID}, 8 bytes, published by {RUN_ID}"
+    assert shown.splitlines()[0] == f"{set_id} ATTACHED, of {SESSION_ID}, 8 bytes, run {RUN_ID}"

@@ -73,7 +73,7 @@ def list_(
         print_json({"sets": [value_of(one) for one in found]})
         return
     print_table(
-        ("set", "state", "session", "created", "files", "bytes", "published by"),
+        ("set", "state", "session", "created", "files", "bytes", "run"),
         (
             (
                 one.set_id,
@@ -95,8 +95,8 @@ def show(context: typer.Context, set_id: SetId, as_json: AsJson = False) -> None
     if as_json:
         print_json(value_of(found))
         return
-    published = f", published by {found.run_id}" if found.run_id else ""
-    print(f"{found.set_id} {_state(found)}, of {found.session_id}, {found.total_bytes} bytes{published}")
+    run = f", run {found.run_id}" if found.run_id else ""
+    print(f"{found.set_id} {_state(found)}, of {found.session_id}, {found.total_bytes} bytes{run}")
     print_table(
         ("sha256", "bytes", "type", "name"),
         (

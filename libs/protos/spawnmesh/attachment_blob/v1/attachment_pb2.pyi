@@ -204,7 +204,9 @@ class AttachmentSet(_message.Message):
     total_bytes: _builtins.int
     """The sum of the files' sizes."""
     run_id: _builtins.str
-    """For an output set: the run that published the files. Empty for the attachments of a spawn."""
+    """For an output set: the run that stored the files to publish them. Empty for the attachments of a
+    spawn. After an interrupted PublishFiles, ListOutputSets does not have the set.
+    """
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentFile]:
         """The files, in the order of the request."""
