@@ -4,12 +4,11 @@ import json
 
 import pytest
 from pydantic import ValidationError
-from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runner.tools.fetch_files import FETCH_FILES
 from spawnmesh_runner.tools.publish_files import MAX_PATHS, PUBLISH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN, SpawnAttachment
 
-SET_ID = new_id(IdKind.ATTACHMENT_SET)
+SET_ID = "att_01m8mj91px3pycm05sm3t8nc7y"
 
 
 def test_a_path_is_published_under_its_last_part_or_under_a_given_name() -> None:
