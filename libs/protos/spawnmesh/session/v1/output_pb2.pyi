@@ -161,8 +161,8 @@ class ListOutputSetsRequest(_message.Message):
     run_id: _builtins.str
     """Return only the output sets of this run. Empty means those of all runs of the session."""
     request_id: _builtins.str
-    """Return only the output set that was published with this request_id, of every run that used it.
-    Empty means all.
+    """Return only output sets that were published with this request_id: each run has one at most. Empty
+    means all.
     """
     def __init__(
         self,

@@ -257,7 +257,8 @@ class RunServiceServicer:
         - A repeat with the same request_id and the same files returns the same answer, also at another
         epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
         ATTACHMENT_SET_STATE if they were released since.
-        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
+        after 1,000 calls with different request_ids.
         - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -149,7 +149,8 @@ class RunServiceStub:
     - A repeat with the same request_id and the same files returns the same answer, also at another
       epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
       ATTACHMENT_SET_STATE if they were released since.
-    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
+      after 1,000 calls with different request_ids.
     - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
     """
     TakeDecision: _grpc.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]
@@ -289,7 +290,8 @@ class RunServiceAsyncStub(RunServiceStub):
     - A repeat with the same request_id and the same files returns the same answer, also at another
       epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
       ATTACHMENT_SET_STATE if they were released since.
-    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
+      after 1,000 calls with different request_ids.
     - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
     """
     TakeDecision: _aio.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]  # type: ignore[assignment]
@@ -486,7 +488,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         - A repeat with the same request_id and the same files returns the same answer, also at another
           epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
           ATTACHMENT_SET_STATE if they were released since.
-        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run.
+        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
+          after 1,000 calls with different request_ids.
         - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
         """
 
