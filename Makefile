@@ -111,12 +111,13 @@ CHECKS := types style protos-check imports docs-check
 lint: $(READY) ## Run the static checks
 	@$(MAKE) --no-print-directory -j 2 $(CHECKS)
 
-# Writes the bytecode of all tests once, while the types have the other core: in a fresh clone, each worker would do so.
-# The workers must collect the same tests, so two processes are compared.
+# Writes the bytecode of all tests once, while the types have the other core: in a fresh clone, each
+# worker would do so. The workers must collect the same tests, so two processes are compared.
 collected: $(READY)
 	@mkdir -p build
 	@pytest --collect-only -q -p no:randomly > build/collected-again.txt 2>&1 & \
-		pytest --collect-only -q -p no:randomly > build/collected.txt || { tail -n 40 build/collected.txt; exit 1; }; \
+		pytest --collect-only -q -p no:randomly > build/collected.txt || \
+		{ tail -n 40 build/collected.txt; exit 1; }; \
 		wait; sed -i '/::/!d' build/collected.txt build/collected-again.txt; \
 		diff build/collected.txt build/collected-again.txt || \
 		{ echo "two processes collect other tests: no value of a parametrization may be random"; exit 1; }

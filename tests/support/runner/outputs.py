@@ -28,7 +28,7 @@ class ScriptedOutputs:
     hold_upload: asyncio.Event | None = None
     """The answer to an announced upload comes once it is set."""
     stored_before: pb.OutputSet | None = None
-    """What a lost runner sent under each request_id. The next call with it publishes it."""
+    """The set that a lost runner has stored, with any request_id. The next call publishes it."""
     hold_answer: asyncio.Event | None = None
     """The answer to a publication comes once it is set, although the files are published before."""
 

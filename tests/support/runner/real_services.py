@@ -42,7 +42,7 @@ Said = tuple[str, Mapping[str, Any]] | str
 """A call of a tool with its arguments, or an answer."""
 
 Move = Said | Callable[[Messages], Said | Awaitable[Said]]
-"""What a model says, or a function of what it reads that returns it."""
+"""The answer of a model, or a function of the messages that makes it."""
 
 _ROLE = re.compile(r"You are (\S+)\.")
 
@@ -53,7 +53,7 @@ class RoleModels(router_grpc.ModelRouterServiceServicer):
     def __init__(self) -> None:
         self.moves: dict[str, tuple[Move, ...]] = {}
         self.read: dict[str, Messages] = {}
-        """What the models of a role have read last."""
+        """The messages that the models of a role have read last, by the role."""
 
     async def Generate(
         self, request: router_pb.GenerateRequest, context: Any

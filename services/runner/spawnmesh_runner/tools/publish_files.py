@@ -33,7 +33,7 @@ from spawnmesh_runner.tools.calling.tool import (
 
 # The large files of a call are uploaded before the limits of the tenant are checked.
 MAX_PATHS = 200
-# What one request holds. Files beyond it are uploaded before.
+# One request holds so many. Files beyond them are uploaded before it.
 MAX_INLINE_BYTES = 8 * 1024 * 1024
 PUBLISH_TIMEOUT_SECONDS = 60.0
 # Other calls give up sooner, and the run goes back to the queue. A publication cannot wait there:
