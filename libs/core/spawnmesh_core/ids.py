@@ -36,6 +36,7 @@ class IdKind(StrEnum):
     OPERATION = "opr"
     APPROVAL = "apr"
     RESERVATION = "rsv"
+    MODEL_CALL = "cal"
     TOKEN = "tok"  # noqa: S105 - a prefix, not a secret
 
 

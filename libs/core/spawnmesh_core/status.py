@@ -73,6 +73,8 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.FORK_SEQ_REFUSED,
         Reason.APPROVAL_CLOSED,
         Reason.SECRET_NOT_KEPT,
+        Reason.BUDGET_BELOW_USAGE,
+        Reason.BUDGET_MISSING,
         Reason.SESSION_CLOSED,
         Reason.RUN_STATE,
         Reason.UNKNOWN_TENANT,
@@ -105,6 +107,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.MESSAGE_TOO_LARGE,
         Reason.PROCESSING_TIME_EXCEEDED,
         Reason.BUDGET_EXCEEDED,
+        Reason.SESSION_BUDGET_EXCEEDED,
     ),
     Status.ABORTED: (
         Reason.CONFLICT,

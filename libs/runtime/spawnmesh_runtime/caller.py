@@ -53,9 +53,9 @@ class Caller:
 
     A RUN `is_harness` if a program of its tenant claimed it, and not a runner of the mesh;
     `harness_token_id` is the id of the token that it was claimed with, and it may continue the
-    trace of `traceparent`, the one of its session. The token expires at `expire_timestamp`, in
-    seconds since 1970; `issuer` signed it. `further_keys` end the token as well as its own
-    `revocation_key`.
+    trace of `traceparent`, the one of its session. If it `has_budget`, its model calls count in
+    budgets. The token expires at `expire_timestamp`, in seconds since 1970; `issuer` signed it.
+    `further_keys` end the token as well as its own `revocation_key`.
     """
 
     kind: CallerKind
@@ -71,6 +71,7 @@ class Caller:
     role: ClientRole = ClientRole.NONE
     harness_token_id: str = ""
     traceparent: str = ""
+    has_budget: bool = False
     client_tenant_id: str = ""
     expire_timestamp: float = field(default=inf, compare=False)
     issuer: str = field(default="", compare=False)

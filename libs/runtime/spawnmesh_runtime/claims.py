@@ -142,6 +142,9 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
     harness, traceparent = claims.get("harness", ""), claims.get("traceparent", "")
     if not isinstance(harness, str) or not isinstance(traceparent, str):
         raise invalid_token("the claims harness and traceparent are not text")
+    has_budget = claims.get("budget", False)
+    if not isinstance(has_budget, bool):
+        raise invalid_token("the claim budget is neither true nor false")
     tenant_id, run_id = checked_tenant(claims.get("tenant")), text_claim(claims, "run")
     return Caller(
         CallerKind.RUN,
@@ -152,6 +155,7 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
         epoch=epoch,
         harness_token_id=harness,
         traceparent=traceparent,
+        has_budget=has_budget,
         revocation_key=revocation_key(tenant_id, run_id),
         # Operators of the mesh and of the tenant revoke the token of a harness.
         further_keys=(revocation_key("", harness), revocation_key(tenant_id, harness)) if harness else (),

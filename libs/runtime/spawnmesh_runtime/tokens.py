@@ -4,7 +4,7 @@ Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and, depending on the 
 `session`, `run` and `epoch`. The token of a client may have `roles` and `permissions`, lists of
 names. That of a runner may have `tenants` and `agents`, lists that limit the runs it gets; that of
 a run has `harness`, the id of the token that it was claimed with, and `traceparent` if such a
-runner claimed it. `jti` is the id under which a
+runner claimed it, and `budget` if its model calls count in budgets. `jti` is the id under which a
 token of a client, an operator or a runner can be revoked.
 """
 
@@ -115,11 +115,17 @@ class TokenMinter:
         ttl_seconds: float,
         *,
         harness: HarnessClaim | None = None,
+        has_budget: bool = False,
     ) -> str:
-        """Return a token for a run that was claimed with this epoch, perhaps by a harness."""
-        claims: dict[str, str | int] = {"session": session_id, "run": run_id, "epoch": epoch}
+        """Return a token for a run that was claimed with this epoch, perhaps by a harness.
+
+        With `has_budget`, its model calls count in the budgets that its session shares.
+        """
+        claims: dict[str, str | int | bool] = {"session": session_id, "run": run_id, "epoch": epoch}
         if harness is not None:
             claims |= {"harness": harness.token_id, "traceparent": harness.traceparent}
+        if has_budget:
+            claims["budget"] = True
         return self._sign(CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, **claims)
 
     def runner_token(

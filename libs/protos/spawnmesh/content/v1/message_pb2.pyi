@@ -316,7 +316,7 @@ Global___Image: _TypeAlias = Image  # noqa: Y015
 
 @_typing.final
 class TokenUsage(_message.Message):
-    """Tokens of a model call."""
+    """Tokens and cost of a model call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -324,6 +324,8 @@ class TokenUsage(_message.Message):
     OUTPUT_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     CACHE_READ_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     CACHE_WRITE_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    COST_MICROS_FIELD_NUMBER: _builtins.int
+    PRICE_VERSION_FIELD_NUMBER: _builtins.int
     input_token_count: _builtins.int
     """Input tokens, including cache reads."""
     output_token_count: _builtins.int
@@ -332,6 +334,10 @@ class TokenUsage(_message.Message):
     """Tokens read from the provider's prompt cache."""
     cache_write_token_count: _builtins.int
     """Tokens written to the provider's prompt cache."""
+    cost_micros: _builtins.int
+    """The cost, in millionths of the currency of the router's price table."""
+    price_version: _builtins.str
+    """The version of the price table by which the router computed the cost. Of a sum: the last one."""
     def __init__(
         self,
         *,
@@ -339,10 +345,12 @@ class TokenUsage(_message.Message):
         output_token_count: _builtins.int = ...,
         cache_read_token_count: _builtins.int = ...,
         cache_write_token_count: _builtins.int = ...,
+        cost_micros: _builtins.int = ...,
+        price_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_read_token_count", b"cache_read_token_count", "cache_write_token_count", b"cache_write_token_count", "input_token_count", b"input_token_count", "output_token_count", b"output_token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_read_token_count", b"cache_read_token_count", "cache_write_token_count", b"cache_write_token_count", "cost_micros", b"cost_micros", "input_token_count", b"input_token_count", "output_token_count", b"output_token_count", "price_version", b"price_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -164,6 +164,15 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """FAILED_PRECONDITION. The arguments of a call hold a secret, which the tenant masks: they cannot
     be kept while the call waits for an approval.
     """
+    REASON_SESSION_BUDGET_EXCEEDED: _Reason.ValueType  # 53
+    """RESOURCE_EXHAUSTED. A limit of a budget that the session shares is reached. The facts name the
+    session of the budget and the limits. The run waits until it is raised; it fails with this reason
+    if the budget says so.
+    """
+    REASON_BUDGET_BELOW_USAGE: _Reason.ValueType  # 54
+    """FAILED_PRECONDITION. A limit of a budget would be below what is used. The facts name both."""
+    REASON_BUDGET_MISSING: _Reason.ValueType  # 55
+    """FAILED_PRECONDITION. The session was spawned without a budget, and can get none."""
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings disable attachments."""
     REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: _Reason.ValueType  # 61
@@ -450,6 +459,15 @@ REASON_SECRET_NOT_KEPT: Reason.ValueType  # 52
 """FAILED_PRECONDITION. The arguments of a call hold a secret, which the tenant masks: they cannot
 be kept while the call waits for an approval.
 """
+REASON_SESSION_BUDGET_EXCEEDED: Reason.ValueType  # 53
+"""RESOURCE_EXHAUSTED. A limit of a budget that the session shares is reached. The facts name the
+session of the budget and the limits. The run waits until it is raised; it fails with this reason
+if the budget says so.
+"""
+REASON_BUDGET_BELOW_USAGE: Reason.ValueType  # 54
+"""FAILED_PRECONDITION. A limit of a budget would be below what is used. The facts name both."""
+REASON_BUDGET_MISSING: Reason.ValueType  # 55
+"""FAILED_PRECONDITION. The session was spawned without a budget, and can get none."""
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings disable attachments."""
 REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: Reason.ValueType  # 61

@@ -41,6 +41,7 @@ class GenerateRequest(_message.Message):
     EARLIER_ATTEMPTS_FIELD_NUMBER: _builtins.int
     NAMED_IMAGES_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model to call first: `provider/model` or an alias. Empty means the configured primary."""
     strict: _builtins.bool
@@ -58,6 +59,10 @@ class GenerateRequest(_message.Message):
     level, whose output limit leaves no room for its budget, or that would have to start to think
     in a turn whose calls were made without thinking. AttemptStarted and Completion say what was
     sent.
+    """
+    run_id: _builtins.str
+    """The run of `session_id` for which a service of the mesh calls: the call counts in the budgets
+    that the run shares. For any other caller: empty or its own run. NOT_FOUND otherwise.
     """
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -120,10 +125,11 @@ class GenerateRequest(_message.Message):
         earlier_attempts: _abc.Iterable[_generation_pb2.EarlierAttempt] | None = ...,
         named_images: _abc.Iterable[_generation_pb2.NamedImage] | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        run_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fallbacks", b"fallbacks", "partial_execution", b"partial_execution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_attempts", b"earlier_attempts", "fallback_models", b"fallback_models", "fallbacks", b"fallbacks", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "named_images", b"named_images", "partial_execution", b"partial_execution", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_attempts", b"earlier_attempts", "fallback_models", b"fallback_models", "fallbacks", b"fallbacks", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "named_images", b"named_images", "partial_execution", b"partial_execution", "run_id", b"run_id", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -556,8 +562,14 @@ class ListModelsResponse(_message.Message):
 
     MODELS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CURRENCY_FIELD_NUMBER: _builtins.int
+    PRICE_VERSION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """The token for the next page. Empty on the last page."""
+    currency: _builtins.str
+    """The currency of the price table, such as `USD`."""
+    price_version: _builtins.str
+    """The version of the price table, as the operator named it. Empty if it has none."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_routing_pb2.ModelInfo]:
         """The models, by name."""
@@ -567,10 +579,12 @@ class ListModelsResponse(_message.Message):
         *,
         models: _abc.Iterable[_routing_pb2.ModelInfo] | None = ...,
         next_page_token: _builtins.str = ...,
+        currency: _builtins.str = ...,
+        price_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["currency", b"currency", "models", b"models", "next_page_token", b"next_page_token", "price_version", b"price_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

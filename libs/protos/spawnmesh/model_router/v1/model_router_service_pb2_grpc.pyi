@@ -55,11 +55,14 @@ class ModelRouterServiceStub:
       `by_calls_in_progress` = `true` and five seconds. Requests and tokens of a minute are not
       reserved: concurrent last calls can exceed them. While the database is unavailable, each
       replica knows the reservations of its own calls alone.
+    - If a run shares the budgets of sessions, each of its calls counts in them: RESOURCE_EXHAUSTED
+      SESSION_BUDGET_EXCEEDED if a limit is reached, before any provider is called. See
+      spawnmesh.session.v1.BudgetService.
     - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
       is cancelled within 100 ms; this is no failure of the provider.
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
-      `used_cache_write_token_count`. The fact `is_transient` is `true` if a candidate may answer
+      `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is `true` if a candidate may answer
       the same request later.
     - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
       tenant of the call alone. A failure of another tenant's call within five minutes, without a
@@ -122,11 +125,14 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
       `by_calls_in_progress` = `true` and five seconds. Requests and tokens of a minute are not
       reserved: concurrent last calls can exceed them. While the database is unavailable, each
       replica knows the reservations of its own calls alone.
+    - If a run shares the budgets of sessions, each of its calls counts in them: RESOURCE_EXHAUSTED
+      SESSION_BUDGET_EXCEEDED if a limit is reached, before any provider is called. See
+      spawnmesh.session.v1.BudgetService.
     - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
       is cancelled within 100 ms; this is no failure of the provider.
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
-      `used_cache_write_token_count`. The fact `is_transient` is `true` if a candidate may answer
+      `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is `true` if a candidate may answer
       the same request later.
     - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
       tenant of the call alone. A failure of another tenant's call within five minutes, without a
@@ -192,11 +198,14 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
           `by_calls_in_progress` = `true` and five seconds. Requests and tokens of a minute are not
           reserved: concurrent last calls can exceed them. While the database is unavailable, each
           replica knows the reservations of its own calls alone.
+        - If a run shares the budgets of sessions, each of its calls counts in them: RESOURCE_EXHAUSTED
+          SESSION_BUDGET_EXCEEDED if a limit is reached, before any provider is called. See
+          spawnmesh.session.v1.BudgetService.
         - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
           is cancelled within 100 ms; this is no failure of the provider.
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
           `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
-          `used_cache_write_token_count`. The fact `is_transient` is `true` if a candidate may answer
+          `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is `true` if a candidate may answer
           the same request later.
         - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
           tenant of the call alone. A failure of another tenant's call within five minutes, without a

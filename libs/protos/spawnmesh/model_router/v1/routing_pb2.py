@@ -28,7 +28,7 @@ from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_do
 from spawnmesh.model_router.v1 import generation_pb2 as spawnmesh_dot_model__router_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'spawnmesh/model_router/v1/routing.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a*spawnmesh/model_router/v1/generation.proto\"\xd2\x02\n\tModelInfo\x12\r\n\x05model\x18\x01 \x01(\t\x12>\n\rprovider_kind\x18\x02 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ProviderKind\x12\"\n\x1a\x63ontext_window_token_count\x18\x03 \x01(\x03\x12\x1e\n\x16max_output_token_count\x18\x04 \x01(\x03\x12\x0e\n\x06vision\x18\x05 \x01(\x08\x12\r\n\x05tools\x18\x06 \x01(\x08\x12\x0f\n\x07\x61liases\x18\x07 \x03(\t\x12\x12\n\nis_primary\x18\x08 \x01(\x08\x12<\n\x0fthinking_levels\x18\t \x03(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12\x30\n\x03\x61pi\x18\n \x01(\x0e\x32#.spawnmesh.model_router.v1.ModelApi\"\xa7\x02\n\x08\x43ooldown\x12\x37\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScope\x12\x0e\n\x06target\x18\x02 \x01(\t\x12.\n\nuntil_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x06reason\x18\x04 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x15\n\rfailure_count\x18\x05 \x01(\x05\x12=\n\x08\x61udience\x18\x06 \x01(\x0e\x32+.spawnmesh.model_router.v1.CooldownAudience\x12\x11\n\ttenant_id\x18\x07 \x01(\t\"\x97\x01\n\x0eProviderHealth\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x18\n\x10\x63redential_count\x18\x02 \x01(\x05\x12!\n\x19readable_credential_count\x18\x03 \x01(\x05\x12\x36\n\tcooldowns\x18\x04 \x03(\x0b\x32#.spawnmesh.model_router.v1.Cooldown\"\xb9\x02\n\rRoutingPolicy\x12Q\n\x12\x62lind_model_policy\x18\x01 \x01(\x0e\x32+.spawnmesh.model_router.v1.BlindModelPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x1f\n\x17stop_after_side_effects\x18\x02 \x01(\x08\x12 \n\rmax_try_count\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\n(\x00\x12(\n\x17max_requests_per_minute\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12&\n\x15max_tokens_per_minute\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12)\n\x18max_spend_micros_per_day\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x15\n\rtrace_content\x18\x07 \x01(\x08*\xa3\x01\n\x0cProviderKind\x12\x1d\n\x19PROVIDER_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17PROVIDER_KIND_ANTHROPIC\x10\x01\x12\x18\n\x14PROVIDER_KIND_GEMINI\x10\x02\x12\x18\n\x14PROVIDER_KIND_OPENAI\x10\x03\x12#\n\x1fPROVIDER_KIND_OPENAI_COMPATIBLE\x10\x04*R\n\x08ModelApi\x12\x19\n\x15MODEL_API_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODEL_API_CHAT\x10\x01\x12\x17\n\x13MODEL_API_RESPONSES\x10\x02*\x85\x01\n\rCooldownScope\x12\x1e\n\x1a\x43OOLDOWN_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43OOLDOWN_SCOPE_MODEL\x10\x01\x12\x1d\n\x19\x43OOLDOWN_SCOPE_CREDENTIAL\x10\x02\x12\x1b\n\x17\x43OOLDOWN_SCOPE_PROVIDER\x10\x03*\x98\x01\n\x10\x42lindModelPolicy\x12\"\n\x1e\x42LIND_MODEL_POLICY_UNSPECIFIED\x10\x00\x12#\n\x1f\x42LIND_MODEL_POLICY_ROUTE_AROUND\x10\x01\x12\x1c\n\x18\x42LIND_MODEL_POLICY_STRIP\x10\x02\x12\x1d\n\x19\x42LIND_MODEL_POLICY_REFUSE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'spawnmesh/model_router/v1/routing.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a*spawnmesh/model_router/v1/generation.proto\"\x8a\x03\n\tModelInfo\x12\r\n\x05model\x18\x01 \x01(\t\x12>\n\rprovider_kind\x18\x02 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ProviderKind\x12\"\n\x1a\x63ontext_window_token_count\x18\x03 \x01(\x03\x12\x1e\n\x16max_output_token_count\x18\x04 \x01(\x03\x12\x0e\n\x06vision\x18\x05 \x01(\x08\x12\r\n\x05tools\x18\x06 \x01(\x08\x12\x0f\n\x07\x61liases\x18\x07 \x03(\t\x12\x12\n\nis_primary\x18\x08 \x01(\x08\x12<\n\x0fthinking_levels\x18\t \x03(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12\x30\n\x03\x61pi\x18\n \x01(\x0e\x32#.spawnmesh.model_router.v1.ModelApi\x12\x36\n\x06prices\x18\x0b \x01(\x0b\x32&.spawnmesh.model_router.v1.ModelPrices\"q\n\x0bModelPrices\x12\x14\n\x0cinput_micros\x18\x01 \x01(\x03\x12\x15\n\routput_micros\x18\x02 \x01(\x03\x12\x19\n\x11\x63\x61\x63he_read_micros\x18\x03 \x01(\x03\x12\x1a\n\x12\x63\x61\x63he_write_micros\x18\x04 \x01(\x03\"\xa7\x02\n\x08\x43ooldown\x12\x37\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScope\x12\x0e\n\x06target\x18\x02 \x01(\t\x12.\n\nuntil_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x06reason\x18\x04 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x15\n\rfailure_count\x18\x05 \x01(\x05\x12=\n\x08\x61udience\x18\x06 \x01(\x0e\x32+.spawnmesh.model_router.v1.CooldownAudience\x12\x11\n\ttenant_id\x18\x07 \x01(\t\"\x97\x01\n\x0eProviderHealth\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x18\n\x10\x63redential_count\x18\x02 \x01(\x05\x12!\n\x19readable_credential_count\x18\x03 \x01(\x05\x12\x36\n\tcooldowns\x18\x04 \x03(\x0b\x32#.spawnmesh.model_router.v1.Cooldown\"\xb9\x02\n\rRoutingPolicy\x12Q\n\x12\x62lind_model_policy\x18\x01 \x01(\x0e\x32+.spawnmesh.model_router.v1.BlindModelPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x1f\n\x17stop_after_side_effects\x18\x02 \x01(\x08\x12 \n\rmax_try_count\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\n(\x00\x12(\n\x17max_requests_per_minute\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12&\n\x15max_tokens_per_minute\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12)\n\x18max_spend_micros_per_day\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x15\n\rtrace_content\x18\x07 \x01(\x08*\xa3\x01\n\x0cProviderKind\x12\x1d\n\x19PROVIDER_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17PROVIDER_KIND_ANTHROPIC\x10\x01\x12\x18\n\x14PROVIDER_KIND_GEMINI\x10\x02\x12\x18\n\x14PROVIDER_KIND_OPENAI\x10\x03\x12#\n\x1fPROVIDER_KIND_OPENAI_COMPATIBLE\x10\x04*R\n\x08ModelApi\x12\x19\n\x15MODEL_API_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODEL_API_CHAT\x10\x01\x12\x17\n\x13MODEL_API_RESPONSES\x10\x02*\x85\x01\n\rCooldownScope\x12\x1e\n\x1a\x43OOLDOWN_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43OOLDOWN_SCOPE_MODEL\x10\x01\x12\x1d\n\x19\x43OOLDOWN_SCOPE_CREDENTIAL\x10\x02\x12\x1b\n\x17\x43OOLDOWN_SCOPE_PROVIDER\x10\x03*\x98\x01\n\x10\x42lindModelPolicy\x12\"\n\x1e\x42LIND_MODEL_POLICY_UNSPECIFIED\x10\x00\x12#\n\x1f\x42LIND_MODEL_POLICY_ROUTE_AROUND\x10\x01\x12\x1c\n\x18\x42LIND_MODEL_POLICY_STRIP\x10\x02\x12\x1d\n\x19\x42LIND_MODEL_POLICY_REFUSE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,20 +45,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTINGPOLICY'].fields_by_name['max_tokens_per_minute']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_ROUTINGPOLICY'].fields_by_name['max_spend_micros_per_day']._loaded_options = None
   _globals['_ROUTINGPOLICY'].fields_by_name['max_spend_micros_per_day']._serialized_options = b'\272H\004\"\002(\000'
-  _globals['_PROVIDERKIND']._serialized_start=1323
-  _globals['_PROVIDERKIND']._serialized_end=1486
-  _globals['_MODELAPI']._serialized_start=1488
-  _globals['_MODELAPI']._serialized_end=1570
-  _globals['_COOLDOWNSCOPE']._serialized_start=1573
-  _globals['_COOLDOWNSCOPE']._serialized_end=1706
-  _globals['_BLINDMODELPOLICY']._serialized_start=1709
-  _globals['_BLINDMODELPOLICY']._serialized_end=1861
+  _globals['_PROVIDERKIND']._serialized_start=1494
+  _globals['_PROVIDERKIND']._serialized_end=1657
+  _globals['_MODELAPI']._serialized_start=1659
+  _globals['_MODELAPI']._serialized_end=1741
+  _globals['_COOLDOWNSCOPE']._serialized_start=1744
+  _globals['_COOLDOWNSCOPE']._serialized_end=1877
+  _globals['_BLINDMODELPOLICY']._serialized_start=1880
+  _globals['_BLINDMODELPOLICY']._serialized_end=2032
   _globals['_MODELINFO']._serialized_start=214
-  _globals['_MODELINFO']._serialized_end=552
-  _globals['_COOLDOWN']._serialized_start=555
-  _globals['_COOLDOWN']._serialized_end=850
-  _globals['_PROVIDERHEALTH']._serialized_start=853
-  _globals['_PROVIDERHEALTH']._serialized_end=1004
-  _globals['_ROUTINGPOLICY']._serialized_start=1007
-  _globals['_ROUTINGPOLICY']._serialized_end=1320
+  _globals['_MODELINFO']._serialized_end=608
+  _globals['_MODELPRICES']._serialized_start=610
+  _globals['_MODELPRICES']._serialized_end=723
+  _globals['_COOLDOWN']._serialized_start=726
+  _globals['_COOLDOWN']._serialized_end=1021
+  _globals['_PROVIDERHEALTH']._serialized_start=1024
+  _globals['_PROVIDERHEALTH']._serialized_end=1175
+  _globals['_ROUTINGPOLICY']._serialized_start=1178
+  _globals['_ROUTINGPOLICY']._serialized_end=1491
 # @@protoc_insertion_point(module_scope)

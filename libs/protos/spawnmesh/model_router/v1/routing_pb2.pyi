@@ -150,6 +150,7 @@ class ModelInfo(_message.Message):
     IS_PRIMARY_FIELD_NUMBER: _builtins.int
     THINKING_LEVELS_FIELD_NUMBER: _builtins.int
     API_FIELD_NUMBER: _builtins.int
+    PRICES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As `provider/model`."""
     provider_kind: Global___ProviderKind.ValueType
@@ -174,6 +175,10 @@ class ModelInfo(_message.Message):
     def thinking_levels(self) -> _containers.RepeatedScalarFieldContainer[_thinking_pb2.ThinkingLevel.ValueType]:
         """The levels of thinking that can be sent, least first. Empty if none can be sent."""
 
+    @_builtins.property
+    def prices(self) -> Global___ModelPrices:
+        """What its tokens cost."""
+
     def __init__(
         self,
         *,
@@ -187,14 +192,51 @@ class ModelInfo(_message.Message):
         is_primary: _builtins.bool = ...,
         thinking_levels: _abc.Iterable[_thinking_pb2.ThinkingLevel.ValueType] | None = ...,
         api: Global___ModelApi.ValueType = ...,
+        prices: Global___ModelPrices | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prices", b"prices"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "api", b"api", "context_window_token_count", b"context_window_token_count", "is_primary", b"is_primary", "max_output_token_count", b"max_output_token_count", "model", b"model", "provider_kind", b"provider_kind", "thinking_levels", b"thinking_levels", "tools", b"tools", "vision", b"vision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "api", b"api", "context_window_token_count", b"context_window_token_count", "is_primary", b"is_primary", "max_output_token_count", b"max_output_token_count", "model", b"model", "prices", b"prices", "provider_kind", b"provider_kind", "thinking_levels", b"thinking_levels", "tools", b"tools", "vision", b"vision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
+
+@_typing.final
+class ModelPrices(_message.Message):
+    """Prices of a model: those of a million tokens, in millionths of the currency. 0 for a model without
+    a price.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUT_MICROS_FIELD_NUMBER: _builtins.int
+    OUTPUT_MICROS_FIELD_NUMBER: _builtins.int
+    CACHE_READ_MICROS_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_MICROS_FIELD_NUMBER: _builtins.int
+    input_micros: _builtins.int
+    """Of input tokens."""
+    output_micros: _builtins.int
+    """Of output tokens."""
+    cache_read_micros: _builtins.int
+    """Of tokens that are read from the provider's cache."""
+    cache_write_micros: _builtins.int
+    """Of tokens that are written to it."""
+    def __init__(
+        self,
+        *,
+        input_micros: _builtins.int = ...,
+        output_micros: _builtins.int = ...,
+        cache_read_micros: _builtins.int = ...,
+        cache_write_micros: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_read_micros", b"cache_read_micros", "cache_write_micros", b"cache_write_micros", "input_micros", b"input_micros", "output_micros", b"output_micros"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelPrices: _TypeAlias = ModelPrices  # noqa: Y015
 
 @_typing.final
 class Cooldown(_message.Message):

@@ -189,10 +189,15 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     """
     RUN_STATE_WAITING_APPROVAL: _RunState.ValueType  # 9
     """The run waits for a person: `approval_id` names what for. No runner holds it. Not terminal."""
+    RUN_STATE_WAITING_BUDGET: _RunState.ValueType  # 10
+    """The run waits until a budget has room: `budget_session_id` names whose. No runner holds it. Not
+    terminal.
+    """
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once. RUNNING ->
-    WAITING_APPROVAL -> QUEUED while a person decides.
+    WAITING_APPROVAL -> QUEUED while a person decides, and RUNNING -> WAITING_BUDGET -> QUEUED until a
+    budget is raised.
     """
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
@@ -217,6 +222,10 @@ session of mode SESSION takes the next message.
 """
 RUN_STATE_WAITING_APPROVAL: RunState.ValueType  # 9
 """The run waits for a person: `approval_id` names what for. No runner holds it. Not terminal."""
+RUN_STATE_WAITING_BUDGET: RunState.ValueType  # 10
+"""The run waits until a budget has room: `budget_session_id` names whose. No runner holds it. Not
+terminal.
+"""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 class _SessionView:
@@ -289,6 +298,8 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     """
     SESSION_EVENT_KIND_FILES_PUBLISHED: _SessionEventKind.ValueType  # 8
     """The run published files. `set_id` names their set."""
+    SESSION_EVENT_KIND_BUDGET_CHANGED: _SessionEventKind.ValueType  # 9
+    """The limits of the session's budget were changed. `detail` says how, and by whom."""
 
 class SessionEventKind(_SessionEventKind, metaclass=_SessionEventKindEnumTypeWrapper):
     """The kinds of session events."""
@@ -313,6 +324,8 @@ comes right before the end of the run, and `detail` names the plugins and the bo
 """
 SESSION_EVENT_KIND_FILES_PUBLISHED: SessionEventKind.ValueType  # 8
 """The run published files. `set_id` names their set."""
+SESSION_EVENT_KIND_BUDGET_CHANGED: SessionEventKind.ValueType  # 9
+"""The limits of the session's budget were changed. `detail` says how, and by whom."""
 Global___SessionEventKind: _TypeAlias = SessionEventKind  # noqa: Y015
 
 @_typing.final
@@ -364,6 +377,7 @@ class Session(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     FORK_FIELD_NUMBER: _builtins.int
+    BUDGET_SESSION_IDS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The id, `ses_…`."""
     state: Global___SessionState.ValueType
@@ -432,6 +446,12 @@ class Session(_message.Message):
     def fork(self) -> Global___ForkPoint:
         """The entry at which it was forked, if the spawn named one."""
 
+    @_builtins.property
+    def budget_session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The sessions whose budgets it shares: those of its ancestors, the outermost first, and its own.
+        Empty if none has a budget. GetSessionUsage returns the budgets.
+        """
+
     def __init__(
         self,
         *,
@@ -458,10 +478,11 @@ class Session(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         agent_version: _builtins.int = ...,
         fork: Global___ForkPoint | None = ...,
+        budget_session_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive_time", b"archive_time", "create_time", b"create_time", "end_time", b"end_time", "fork", b"fork", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_version", b"agent_version", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "fork", b"fork", "label", b"label", "latest_run", b"latest_run", "metadata", b"metadata", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_version", b"agent_version", "archive_time", b"archive_time", "budget_session_ids", b"budget_session_ids", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "fork", b"fork", "label", b"label", "latest_run", b"latest_run", "metadata", b"metadata", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -518,6 +539,7 @@ class Run(_message.Message):
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
     OUTPUT_FILE_COUNT_FIELD_NUMBER: _builtins.int
     OUTPUT_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    BUDGET_SESSION_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -546,9 +568,13 @@ class Run(_message.Message):
     """The number of files that the run has published. ListOutputSets returns them."""
     output_total_bytes: _builtins.int
     """The sum of their sizes in bytes."""
+    budget_session_id: _builtins.str
+    """For WAITING_BUDGET: the session whose budget is used up. Otherwise empty."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """Tokens used by all model calls of the run and by the compactions that it started."""
+        """Tokens and cost of all model calls of the run and of the compactions that it started, as its
+        runner reported them.
+        """
 
     @_builtins.property
     def queue_time(self) -> _timestamp_pb2.Timestamp:
@@ -600,10 +626,11 @@ class Run(_message.Message):
         approval_id: _builtins.str = ...,
         output_file_count: _builtins.int = ...,
         output_total_bytes: _builtins.int = ...,
+        budget_session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "output_file_count", b"output_file_count", "output_total_bytes", b"output_total_bytes", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "budget_session_id", b"budget_session_id", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "output_file_count", b"output_file_count", "output_total_bytes", b"output_total_bytes", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

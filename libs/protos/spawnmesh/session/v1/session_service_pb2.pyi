@@ -11,6 +11,7 @@ from google.protobuf.internal import containers as _containers
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as _attachment_pb2
 from spawnmesh.attachment_blob.v1 import upload_pb2 as _upload_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
+from spawnmesh.session.v1 import budget_pb2 as _budget_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
@@ -67,6 +68,7 @@ class SpawnSessionRequest(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     FORK_FIELD_NUMBER: _builtins.int
     REFERENCES_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Identifies this spawn for repeats. Unique among the spawns of the tenant's clients, or among
     those of the runs of one session.
@@ -145,6 +147,12 @@ class SpawnSessionRequest(_message.Message):
         - The session has files of its own from then on: they stay when the other set is released.
         """
 
+    @_builtins.property
+    def budget(self) -> _budget_pb2.Budget:
+        """What the session and all its descendants may use together, beside the budgets of its ancestors.
+        Absent means no budget of its own. INVALID_REQUEST for one without a limit.
+        """
+
     def __init__(
         self,
         *,
@@ -166,10 +174,11 @@ class SpawnSessionRequest(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         fork: _session_pb2.ForkPoint | None = ...,
         references: _abc.Iterable[_attachment_pb2.ReferencedFile] | None = ...,
+        budget: _budget_pb2.Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "fork", b"fork", "run_timeout", b"run_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "budget", b"budget", "fork", b"fork", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "fork", b"fork", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "references", b"references", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "budget", b"budget", "cleanup", b"cleanup", "context", b"context", "fork", b"fork", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "references", b"references", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
