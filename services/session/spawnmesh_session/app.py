@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from spawnmesh.session.v1.approval_service_pb2_grpc import add_ApprovalServiceServicer_to_server
+from spawnmesh.session.v1.budget_service_pb2_grpc import add_BudgetServiceServicer_to_server
 from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
@@ -33,6 +34,7 @@ from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.tenant_participants import ParticipantClient, TenantParticipants
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
+from spawnmesh_session.jobs.budget_jobs import BudgetJobs
 from spawnmesh_session.jobs.clean_ups import CleanUps
 from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.kinds import make_kinds
@@ -44,6 +46,8 @@ from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.approval_decisions import ApprovalDecider
 from spawnmesh_session.operations.approval_requests import ApprovalRequester
+from spawnmesh_session.operations.budget_changes import BudgetChanger
+from spawnmesh_session.operations.budget_waits import BudgetWaits
 from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed, open_call_limits_feed
 from spawnmesh_session.operations.claim_limits import ClaimLimits
 from spawnmesh_session.operations.claim_lines import ClaimLines
@@ -51,6 +55,7 @@ from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.file_publishing import FilePublisher
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.message_sending import MessageSender
+from spawnmesh_session.operations.model_call_counting import ModelCallCounter
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
 from spawnmesh_session.operations.run_change_hints import RunChangeHints
 from spawnmesh_session.operations.run_claiming import RunClaimer
@@ -68,6 +73,7 @@ from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import (
     ApprovalServicer,
+    BudgetServicer,
     RunServicer,
     SessionServicer,
     TenantServicer,
@@ -234,6 +240,7 @@ def make_server(
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
     add_ApprovalServiceServicer_to_server(ApprovalServicer(deps), server)
+    add_BudgetServiceServicer_to_server(BudgetServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
     add_jobs(server, components.database)
     add_audit(server, components.database, "session", caller_scope)
@@ -285,6 +292,9 @@ def make_dependencies(
         publisher=FilePublisher(database, components.sets),
         requester=ApprovalRequester(database),
         decider=ApprovalDecider(database, components.workers),
+        budgets=BudgetChanger(database),
+        budget_waits=BudgetWaits(database, terminator),
+        model_calls=ModelCallCounter(database),
         sender=MessageSender(database, components.queuer),
         run_changes=RunChangeHints(components.listener),
         deleter=components.deleter,
@@ -316,6 +326,7 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
         database,
         components.terminator,
         ApprovalDecider(database, components.workers),
+        BudgetWaits(database, components.terminator),
         RetentionJob(
             database,
             deleter,
@@ -339,6 +350,10 @@ def make_job_worker(components: Components, settings: SessionSettings) -> JobWor
             components.deleter,
             components.purge,
             components.settings_push,
+        ),
+        BudgetJobs(
+            ModelCallCounter(components.database),
+            BudgetWaits(components.database, components.terminator),
         ),
         settings.worker_concurrency,
     )

@@ -19,7 +19,7 @@ class Gauges:
         self._runs = meter.create_gauge(
             "spawnmesh.session.runs",
             unit="{run}",
-            description="Runs that have not ended: waiting for a runner or a person, or held by a runner.",
+            description="Runs that have not ended: waiting for a runner, a person or a budget, or held.",
         )
 
     async def measure(self) -> None:

@@ -81,6 +81,8 @@ async def run_clean_ups(worker: JobWorker) -> None:
         job_kinds.DELETE_SESSION,
         job_kinds.PURGE_TENANT,
         job_kinds.PUSH_SETTINGS,
+        job_kinds.EXPIRE_MODEL_CALL,
+        job_kinds.WAKE_BUDGET,
     ):
         await worker.run_due(kind)
 

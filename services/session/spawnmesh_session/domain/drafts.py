@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -21,7 +22,7 @@ class Draft:
     epoch: int
     entry_id: str
     text: str
-    usage: dict[str, int]
+    usage: dict[str, Any]
     has_final_effects: bool = False
     is_last_turn: bool = False
     is_masked: bool = False

@@ -23,14 +23,16 @@ class RunState(StrEnum):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED.
 
     FINALIZING goes back to RUNNING for a revision or a pending message. A released run goes back to
-    QUEUED. A RUNNING run that waits for a person is WAITING_APPROVAL, and then QUEUED. Any live run
-    can end as FAILED, TIMED_OUT, KILLED or INTERRUPTED. A terminal state is set once.
+    QUEUED. A RUNNING run that waits is WAITING_APPROVAL, for a person, or WAITING_BUDGET, and then
+    QUEUED. Any live run can end as FAILED, TIMED_OUT, KILLED or INTERRUPTED. A terminal state is
+    set once.
     """
 
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
     FINALIZING = "FINALIZING"
     WAITING_APPROVAL = "WAITING_APPROVAL"
+    WAITING_BUDGET = "WAITING_BUDGET"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     TIMED_OUT = "TIMED_OUT"
@@ -108,7 +110,8 @@ class Run:
     `decided_text_key` identifies the decided text by entry and hash. `capped_revisions` are those
     of the decided draft. `superseded_entry_ids` are drafts that may never become the answer.
     `runner_id` names the last runner. Since `interrupt_time`, no draft is decided any more. It
-    waits for the approval `approval_id`, if that is not empty, since `wait_time`.
+    waits for the approval `approval_id`, or for the budget of `budget_session_id`, if one of them
+    is not empty, since `wait_time`. Budgets have counted its work up to `counted_time`.
     """
 
     run_id: str
@@ -138,6 +141,8 @@ class Run:
     approval_count: int = 0
     approval_id: str = ""
     wait_time: datetime | None = None
+    budget_session_id: str = ""
+    counted_time: datetime | None = None
     outputs: RunOutputs = RunOutputs()
 
 
@@ -161,7 +166,7 @@ class RunOutcome:
     result_text: str = ""
     error_reason: str = ""
     error_message: str = ""
-    usage: dict[str, int] | None = None
+    usage: dict[str, Any] | None = None
     draft_entry_id: str = ""
     is_masked: bool = False
 

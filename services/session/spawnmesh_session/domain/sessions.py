@@ -42,6 +42,7 @@ class EventKind(StrEnum):
     CLOSED = "CLOSED"
     REVISION_CAPPED = "REVISION_CAPPED"
     FILES_PUBLISHED = "FILES_PUBLISHED"
+    BUDGET_CHANGED = "BUDGET_CHANGED"
 
 
 class SessionOrder(StrEnum):
@@ -57,7 +58,10 @@ TERMINAL_EVENT_KINDS = frozenset({EventKind.SPAWN_FAILED, EventKind.CLOSED})
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session. `latest_run` is set only by the reads that return it."""
+    """A session. `latest_run` is set only by the reads that return it.
+
+    Its model calls count in the budgets of `budget_session_ids`, the outermost first.
+    """
 
     session_id: str
     state: SessionState
@@ -88,6 +92,7 @@ class Session:
     fork_session_id: str = ""
     fork_seq: int = 0
     latest_run: Run | None = None
+    budget_session_ids: tuple[str, ...] = ()
 
     @property
     def is_done(self) -> bool:

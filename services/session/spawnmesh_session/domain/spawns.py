@@ -15,10 +15,10 @@ The refusals of a spawn, in the order in which they apply:
     CHILDREN_LIMIT_EXCEEDED: `check_spawn`
  8. RUN_QUEUE_FULL: `check_spawn`, which calls `domain.runs.check_queue`
 
-Only 2, 3, 4 and 8 can refuse a plain spawn, which has no parent, no fork and no files for an
-external runtime. The statement `begin_spawn` tests these four conditions and inserts the session
-if they hold, so a plain spawn that it begins skips `check_spawn`. It refuses nothing:
-if it inserts nothing, the checks above follow and give the reason.
+Only 2, 3, 4 and 8 can refuse a plain spawn, which has no parent, no fork, no budget and no files
+for an external runtime. The statement `begin_spawn` tests these four conditions and inserts the
+session if they hold, so a plain spawn that it begins skips `check_spawn`. It refuses nothing: if it
+inserts nothing, the checks above follow and give the reason.
 
 After its row is inserted, a spawn can still fail at a step of the saga: see `spawn_error`.
 """
@@ -34,6 +34,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
 from spawnmesh_session.domain.agents import EVERY_AGENT, AgentProfile
+from spawnmesh_session.domain.budgets import FamilyLimits
 from spawnmesh_session.domain.runs import check_queue
 from spawnmesh_session.domain.text import without_nul
 
@@ -67,6 +68,7 @@ class SpawnSpec:
     metadata: dict[str, str] = field(default_factory=dict)
     fork_session_id: str = ""
     fork_seq: int = 0  # 0 if the spawn names no entry.
+    budget: FamilyLimits | None = None
 
     @property
     def fork_source(self) -> str:
@@ -83,9 +85,12 @@ class SpawnSpec:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether only the tenant, its agent and its queue can refuse the spawn."""
+        """Return whether only the tenant, its agent and its queue can refuse the spawn, and nothing
+        but its session begins with it.
+        """
         return not (
             self.parent_session_id
+            or self.budget is not None
             or self.context == "FORK"
             or (self.runtime == "EXTERNAL" and self.attachment_count)
         )
@@ -124,6 +129,7 @@ class SpawnParent:
     ancestor_ids: tuple[str, ...]
     live_child_count: int
     spawn_count: int = 0
+    budget_session_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from spawnmesh_postgres.jobs.job import BackoffPolicy, JobKind
 
 from spawnmesh_session.domain import job_kinds
+from spawnmesh_session.jobs.budget_jobs import BudgetJobs
 from spawnmesh_session.jobs.clean_ups import CleanUps
 from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
@@ -17,7 +18,11 @@ _PURGE_TIMEOUT = timedelta(minutes=15)  # Each of its calls has a timeout, and e
 
 
 def make_kinds(
-    follow_ups: FollowUps, ends: RunEndPublisher, clean_ups: CleanUps, concurrency: int
+    follow_ups: FollowUps,
+    ends: RunEndPublisher,
+    clean_ups: CleanUps,
+    budgets: BudgetJobs,
+    concurrency: int,
 ) -> list[JobKind]:
     """Return the kinds. Those that follow starts and ends have `concurrency` places each.
 
@@ -35,6 +40,8 @@ def make_kinds(
         JobKind(job_kinds.CLEAN_UP_SPAWN, clean_ups.clean_up_spawn, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.DELETE_SESSION, clean_ups.delete_session, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.PUSH_SETTINGS, clean_ups.push_settings, _CLEAN_UPS, _UNTIL_DONE),
+        JobKind(job_kinds.EXPIRE_MODEL_CALL, budgets.expire_model_call, _CLEAN_UPS, _UNTIL_DONE),
+        JobKind(job_kinds.WAKE_BUDGET, budgets.wake_budget, concurrency, _UNTIL_DONE),
         JobKind(
             job_kinds.PURGE_TENANT,
             clean_ups.purge_tenant,

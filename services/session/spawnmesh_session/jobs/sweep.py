@@ -1,5 +1,5 @@
-"""The sweep: it ends runs that no runner can finish, decides on approvals whose time is over, and
-applies the retention.
+"""The sweep: it ends runs that no runner can finish, decides on approvals and waits whose time is
+over, and applies the retention.
 
 What a request has begun and does not finish is left to the jobs of `jobs.clean_ups`. Revocations of
 tokens that have expired are forgotten.
@@ -21,6 +21,7 @@ from spawnmesh_session.domain.runs import RunState, outcome_of_lost
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.operations.approval_decisions import ApprovalDecider
+from spawnmesh_session.operations.budget_waits import BudgetWaits
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import revoked_tokens, run_queue, runs, tenants
 from spawnmesh_session.store.run_queue import LostRun
@@ -42,6 +43,7 @@ class Sweeper:
     database: Database
     terminator: RunTerminator
     decider: ApprovalDecider
+    waits: BudgetWaits
     retention: RetentionJob
     lease_ttl: timedelta
     interval_seconds: float
@@ -71,7 +73,7 @@ class Sweeper:
             await asyncio.sleep(self.interval_seconds)
 
     async def end_lost_runs(self) -> int:
-        """End runs past their deadline or without attempts, and let approvals expire.
+        """End runs past their deadline or without attempts, and let waits expire.
 
         Return the number of the ended runs.
         """
@@ -104,9 +106,11 @@ class Sweeper:
         async with self.database.pipelined(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
             entry = await run_queue.lock_lost_entry(connection, lost)
-            if locked.run.state is RunState.WAITING_APPROVAL:
+            if locked.run.state in (RunState.WAITING_APPROVAL, RunState.WAITING_BUDGET):
                 if entry is None or not entry.is_past_deadline:
                     return False
+                if locked.run.state is RunState.WAITING_BUDGET:
+                    return await self.waits.expire(connection, tenant_id, locked)
                 return await self.decider.expire(connection, tenant_id, locked, self.terminator)
             outcome = outcome_of_lost(locked.run, entry)
             if outcome is None:

@@ -22,8 +22,8 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
---     session_events, approvals, output_sets, tenant_deletions, revoked_tokens, service_uptime,
---     shared_hooks, audit_chains, audit_events
+--     session_events, approvals, output_sets, budgets, model_calls, tenant_deletions,
+--     revoked_tokens, service_uptime, shared_hooks, audit_chains, audit_events
 --   Row-level security
 --   Views
 --     tenant_directory, served_time
@@ -82,8 +82,8 @@ create domain cleanup as text check (value in ('DELETE', 'KEEP'));
 create domain runtime as text check (value in ('SUBAGENT', 'EXTERNAL'));
 create domain attempts as integer check (value >= 0);
 create domain run_state as text check (value in (
-    'QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED',
-    'INTERRUPTED'
+    'QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET', 'SUCCEEDED', 'FAILED',
+    'TIMED_OUT', 'KILLED', 'INTERRUPTED'
 ));
 create domain approval_state as text check (value in (
     'PENDING', 'APPROVED', 'DENIED', 'ANSWERED', 'EXPIRED', 'WITHDRAWN'
@@ -91,7 +91,7 @@ create domain approval_state as text check (value in (
 create domain expiry_policy as text check (value in ('DENY', 'FAIL'));
 create domain event_kind as text check (value in (
     'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'FILES_PUBLISHED',
-    'SPAWN_FAILED', 'CLOSED'
+    'BUDGET_CHANGED', 'SPAWN_FAILED', 'CLOSED'
 ));
 
 -- PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED.
@@ -119,6 +119,8 @@ create table sessions (
     parent_session_id  text        not null,
     parent_run_id      text        not null,               -- Empty if a client spawned the session.
     ancestor_ids       text[]      not null,
+    -- Those of its ancestors and itself whose budgets count its model calls, the outermost first.
+    budget_session_ids text[]      not null default '{}',
     spawn_count        bigint      not null default 0,     -- Children, also failed and deleted ones.
     run_timeout        interval    not null,
     task_hash          text        not null,
@@ -194,7 +196,9 @@ create table runs (
     interrupt_time       timestamptz,                       -- A caller asked it to end; no draft is decided.
     approval_count       integer     not null default 0,    -- Approvals that it has requested.
     approval_id          text        not null default '',   -- Of the one for which it waits.
+    budget_session_id    text        not null default '',   -- Whose budget it waits for, if it does.
     wait_time            timestamptz,                       -- Since when it waits.
+    counted_time         timestamptz,                       -- Up to here, budgets have counted its work.
     output_begun_count   integer     not null default 0,    -- The output sets that it has begun,
     output_set_count     integer     not null default 0,    -- those that it has published,
     output_file_count    bigint      not null default 0,    -- the files in them,
@@ -211,11 +215,14 @@ alter table runs alter column tenant_id set statistics 0, alter column session_i
 create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);
 -- lock_live_run. A session has at most one live run.
 create unique index runs_one_live_idx on runs (session_id, tenant_id)
-    where state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL') and position >= 0;
+    where state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET') and position >= 0;
+
+-- list_waiting_runs.
+create index runs_budget_idx on runs (budget_session_id, tenant_id, run_id) where budget_session_id > '';
 
 -- The queue of runs: a waiting run from its queueing, a held run from the end of its lease. A run
--- that ends leaves it. A run that waits for a person is parked: its entry is due when it expires,
--- so it cannot be claimed, and it expires when the time for the decision is over.
+-- that ends leaves it. A run that waits for a person or a budget is parked: its entry is due when it
+-- expires, so it cannot be claimed, and it expires when the time for the wait is over.
 create table run_queue (
     tenant_id     text        not null,
     run_id        text        not null,
@@ -225,7 +232,8 @@ create table run_queue (
     max_attempts  attempts    not null default 1,          -- The claims that the run may use.
     attempts_left attempts    not null default 1,          -- Those that it has not used.
     leased        boolean     not null default false,
-    parked        boolean     not null default false,      -- The run waits for a person.
+    parked        boolean     not null default false,      -- The run waits for a person or a budget,
+    for_budget    boolean     not null default false,      -- and this says for which of the two.
     epoch         bigint      not null default 0,          -- Of the run while a runner holds it, else 0.
     runtime       runtime     not null default 'SUBAGENT', -- The runtime of its session.
     agent_id      text        not null default '',         -- The agent of its session.
@@ -395,6 +403,48 @@ alter table output_sets alter column tenant_id set statistics 0, alter column se
 -- list_output_sets, list_published_names, list_output_set_ids, blank_output_sets.
 create index output_sets_session_idx on output_sets (session_id, tenant_id, position);
 
+-- Limits for a session and its descendants together, and what they have used. 0 is no limit. A row is
+-- deleted with its session.
+create table budgets (
+    tenant_id             text        not null,
+    session_id            text        not null,
+    max_token_count       bigint      not null check (max_token_count >= 0),
+    max_cost_micros       bigint      not null check (max_cost_micros >= 0),
+    max_model_call_count  bigint      not null check (max_model_call_count >= 0),
+    max_run_time          interval    not null check (max_run_time >= '0'),
+    max_wait              interval    not null check (max_wait >= '0'),
+    used_token_count      bigint      not null default 0   check (used_token_count >= 0),
+    used_cost_micros      bigint      not null default 0   check (used_cost_micros >= 0),
+    used_model_call_count bigint      not null default 0,
+    used_run_time         interval    not null default '0',
+    version               bigint      not null default 1,  -- It rises with each change of the limits.
+    update_time           timestamptz not null default now(),
+    updated_by            text        not null default '',
+    primary key (tenant_id, session_id),
+    foreign key (tenant_id, session_id) references sessions on delete cascade
+);
+alter table budgets alter column tenant_id set statistics 0;
+
+-- Model calls that count in budgets and that the router has not reported yet. If `is_counted`, the
+-- budgets have the most that the call may use, until it is reported. There is no foreign key: it would
+-- lock the session after the run, and everything else locks the session first.
+create table model_calls (
+    tenant_id           text        not null,
+    call_id             text        not null,
+    session_id          text        not null,
+    run_id              text        not null,
+    largest_token_count bigint      not null,
+    largest_cost_micros bigint      not null,
+    is_counted          boolean     not null default false,
+    create_time         timestamptz not null,
+    primary key (tenant_id, call_id)
+);
+alter table model_calls alter column tenant_id set statistics 0, alter column run_id set statistics 0;
+-- count_earlier_calls.
+create index model_calls_run_idx on model_calls (run_id, tenant_id, call_id);
+-- delete_model_calls.
+create index model_calls_session_idx on model_calls (session_id, tenant_id, call_id);
+
 -- KILL -> SETTLE -> ROWS -> PEERS -> DONE. While a row is not DONE, nothing begins in the tenant.
 -- The row remains after the tenant's own row: it is the report of the deletion.
 create table tenant_deletions (
@@ -562,6 +612,16 @@ create policy tenant on approvals using (tenant_id = current_setting('spawnmesh.
 alter table output_sets enable row level security;
 alter table output_sets force row level security;
 create policy tenant on output_sets using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table budgets enable row level security;
+alter table budgets force row level security;
+create policy tenant on budgets using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table model_calls enable row level security;
+alter table model_calls force row level security;
+create policy tenant on model_calls using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table session_events enable row level security;

@@ -20,8 +20,8 @@ from spawnmesh_session.domain.runs import Run
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.operations.approval_arguments import require_valid
 from spawnmesh_session.operations.approval_requests import require_no_secret
-from spawnmesh_session.operations.approval_withdrawal import queue_again
 from spawnmesh_session.operations.masking import mask_secrets
+from spawnmesh_session.operations.parked_runs import queue_again
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import approvals, runs, sessions, tenants
 from spawnmesh_session.store.runs import LockedRun

@@ -16,14 +16,14 @@ from spawnmesh_session.domain.approvals import (
     NewApproval,
     secret_not_kept,
 )
-from spawnmesh_session.domain.runs import CallingRun, Run, RunState, check_queue, require_lease
+from spawnmesh_session.domain.runs import CallingRun, Run, RunState, require_lease
 from spawnmesh_session.domain.sessions import EventKind
-from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.operations.approval_arguments import require_object
 from spawnmesh_session.operations.approval_withdrawal import withdraw_and_queue
 from spawnmesh_session.operations.masking import mask_secrets
-from spawnmesh_session.store import approvals, events, run_queue, runs, sessions, tenants
+from spawnmesh_session.operations.parked_runs import require_place
+from spawnmesh_session.store import approvals, events, run_queue, runs, sessions, tenants, waiting_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ApprovalRequester:
             kept = await _masked(connection, tenant_id, new)
             now = await runs.read_time(connection)
             approval = await approvals.insert_approval(connection, tenant_id, session, run, kept, now)
-            run = await runs.park_run(
+            run = await waiting_runs.park_run(
                 connection, tenant_id, run, approval.approval_id, now, approval.expire_time
             )
             await events.append_event(
@@ -99,16 +99,12 @@ class ApprovalRequester:
 
 
 async def _require_room(connection: Connection, tenant_id: str, run: Run) -> None:
-    """Raise RUN_QUEUE_FULL if as many runs of the tenant wait for people as may wait for runners.
-
-    Raise INVALID_REQUEST if the run has requested too many approvals. Runs that are given up at the
-    same time can exceed the limit by their number.
+    """Raise INVALID_REQUEST if the run has requested too many approvals, and RUN_QUEUE_FULL if too
+    many runs of the tenant wait.
     """
     if run.approval_count >= MAX_APPROVAL_COUNT:
         raise invalid("call", f"the run has requested {MAX_APPROVAL_COUNT} approvals already")
-    settings = (await tenants.get_existing_tenant(connection, tenant_id)).settings
-    limit = spawn_limits_of(settings).max_queued_run_count
-    check_queue(await run_queue.count_parked_runs(connection, tenant_id, limit), limit)
+    await require_place(connection, tenant_id)
 
 
 def _is_given_up(run: Run, approval: Approval) -> bool:

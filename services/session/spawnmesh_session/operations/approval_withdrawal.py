@@ -3,9 +3,9 @@
 from spawnmesh_postgres.database import Connection
 
 from spawnmesh_session.domain.approvals import ApprovalState, PersonDecision
-from spawnmesh_session.domain.runs import Run, RunState
-from spawnmesh_session.domain.sessions import EventKind
-from spawnmesh_session.store import approvals, events, runs
+from spawnmesh_session.domain.runs import Run
+from spawnmesh_session.operations.parked_runs import queue_again
+from spawnmesh_session.store import approvals, runs
 
 _WITHDRAWN = PersonDecision(ApprovalState.WITHDRAWN, decided_by="")
 
@@ -20,18 +20,3 @@ async def withdraw_and_queue(connection: Connection, tenant_id: str, run: Run) -
     """Withdraw the approval for which the locked run waits, and queue the run."""
     await withdraw_approval(connection, tenant_id, run.approval_id)
     return await queue_again(connection, tenant_id, run, "the approval was withdrawn")
-
-
-async def queue_again(connection: Connection, tenant_id: str, run: Run, why: str) -> Run:
-    """Queue the locked run, which waited for a person, with an event that says why."""
-    queued = await runs.unpark_run(connection, tenant_id, run, await runs.read_time(connection))
-    await events.append_event(
-        connection,
-        tenant_id,
-        run.session_id,
-        EventKind.RUN,
-        run_id=run.run_id,
-        run_state=RunState.QUEUED,
-        detail=why,
-    )
-    return queued

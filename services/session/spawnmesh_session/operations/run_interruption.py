@@ -1,6 +1,7 @@
 """The interrupt of a run: it ends at its next safe point, and its session stays open."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from spawnmesh_postgres.database import Database
 
@@ -72,7 +73,7 @@ class RunInterrupter:
             ended = await self.terminator.terminate(connection, tenant_id, locked, INTERRUPTED)
         return await _fetch(ended)
 
-    async def end(self, tenant_id: str, run_id: str, epoch: int, usage: dict[str, int] | None) -> Run:
+    async def end(self, tenant_id: str, run_id: str, epoch: int, usage: dict[str, Any] | None) -> Run:
         """End an interrupted run for the runner that holds it; a repeat at this epoch returns it.
 
         Raise RUN_LEASE_LOST for a runner that does not hold it, and RUN_STATE for a run that

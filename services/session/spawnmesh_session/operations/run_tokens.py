@@ -36,12 +36,13 @@ class RunTokens:
         time_left: timedelta,
         *,
         harness: HarnessClaim | None,
+        has_budget: bool,
     ) -> str:
         """Mint the token of a run. It is good for four leases, but at least for five minutes.
 
         It outlives the run's deadline, which is `time_left` away, by five minutes at most. A
         `harness` is the program of the tenant that claimed the run, if it was no runner of the
-        mesh.
+        mesh. With `has_budget`, its model calls count in budgets.
         """
         ttl = min(max(_MIN_TTL, self.lease_ttl * _TOKEN_LEASES), time_left + _GRACE)
         return self.minter.run_token(
@@ -51,4 +52,5 @@ class RunTokens:
             epoch,
             ttl.total_seconds(),
             harness=harness,
+            has_budget=has_budget,
         )

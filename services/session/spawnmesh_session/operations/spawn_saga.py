@@ -177,18 +177,17 @@ class SpawnSaga:
             if spec.parent_run_id:
                 require_lease(require_run(spec.parent_run_id, context.parent_run), spec.parent_epoch)
             check_spawn(spec, parent, limits, waiting_count)
-            ancestor_ids = (*parent.ancestor_ids, parent.session_id) if parent else ()
             inserted = await spawns.insert_session(
                 connection,
                 tenant_id,
                 spec,
-                ancestor_ids,
+                parent,
                 agent_version=context.agent_version,
                 due_in=self.deadline,
             )
         if await inserted.fetch() is None:
             return None
-        return _BegunSpawn(len(ancestor_ids), context.hooks)
+        return _BegunSpawn(len(parent.ancestor_ids) + 1 if parent else 0, context.hooks)
 
     async def _execute(self, tenant_id: str, command: SpawnCommand, begun: _BegunSpawn) -> Session | None:
         """Run gate, provision and activate. Return None if the last commit's response was lost."""

@@ -11,11 +11,14 @@ from spawnmesh_session.clients.tenant_participants import TenantParticipants
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.approval_decisions import ApprovalDecider
 from spawnmesh_session.operations.approval_requests import ApprovalRequester
+from spawnmesh_session.operations.budget_changes import BudgetChanger
+from spawnmesh_session.operations.budget_waits import BudgetWaits
 from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.file_publishing import FilePublisher
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.message_sending import MessageSender
+from spawnmesh_session.operations.model_call_counting import ModelCallCounter
 from spawnmesh_session.operations.revocation_feed import RevocationFeed
 from spawnmesh_session.operations.run_change_hints import RunChangeHints
 from spawnmesh_session.operations.run_claiming import RunClaimer
@@ -47,6 +50,9 @@ class Dependencies:
     publisher: FilePublisher
     requester: ApprovalRequester
     decider: ApprovalDecider
+    budgets: BudgetChanger
+    budget_waits: BudgetWaits
+    model_calls: ModelCallCounter
     sender: MessageSender
     run_changes: RunChangeHints
     deleter: SessionDeleter

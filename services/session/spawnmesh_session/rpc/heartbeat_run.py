@@ -30,6 +30,7 @@ async def heartbeat_run(
         request.epoch,
         lease.time_left,
         harness=HarnessClaim(caller.harness_token_id, caller.traceparent) if caller.is_harness else None,
+        has_budget=caller.has_budget,
     )
     return HeartbeatRunResponse(
         lease_expire_time=render_time(lease.end_time),

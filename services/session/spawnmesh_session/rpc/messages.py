@@ -27,6 +27,7 @@ from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
+from spawnmesh_session.domain.text import without_nul
 
 DEFAULT_PAGE_SIZE = 50
 _THINKING = "THINKING_LEVEL_"
@@ -55,13 +56,15 @@ def parse_thinking(level: int) -> str:
     return parse_enum(ThinkingLevel, level, _THINKING) if level else ""
 
 
-def parse_usage(usage: TokenUsage) -> dict[str, int]:
-    """Return the token counts as they are stored."""
+def parse_usage(usage: TokenUsage) -> dict[str, Any]:
+    """Return the tokens and their cost as they are stored."""
     return {
         "input_token_count": usage.input_token_count,
         "output_token_count": usage.output_token_count,
         "cache_read_token_count": usage.cache_read_token_count,
         "cache_write_token_count": usage.cache_write_token_count,
+        "cost_micros": usage.cost_micros,
+        "price_version": without_nul(usage.price_version),
     }
 
 
@@ -140,6 +143,7 @@ def render_run(run: Run) -> pb.Run:
         approval_id=run.approval_id,
         output_file_count=run.outputs.file_count,
         output_total_bytes=run.outputs.total_bytes,
+        budget_session_id=run.budget_session_id,
     )
 
 
@@ -187,6 +191,7 @@ def render_session(session: Session) -> pb.Session:
         fork=pb.ForkPoint(session_id=session.fork_session_id, seq=session.fork_seq)
         if session.fork_seq
         else None,
+        budget_session_ids=session.budget_session_ids,
     )
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import grpc
 from spawnmesh.session.v1 import approval_pb2 as approvals_pb
 from spawnmesh.session.v1 import approval_service_pb2 as approval_pb
+from spawnmesh.session.v1 import budget_pb2 as budget_pb
 from spawnmesh.session.v1 import output_pb2 as output_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1 import token_service_pb2 as token_pb
 from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceServicer
+from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceServicer
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
@@ -20,7 +22,9 @@ from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceServicer
 from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_session.rpc.acknowledge_inbox import acknowledge_inbox
+from spawnmesh_session.rpc.admit_model_call import admit_model_call
 from spawnmesh_session.rpc.archive_session import archive_session
+from spawnmesh_session.rpc.await_budget import await_budget
 from spawnmesh_session.rpc.claim_runs import claim_runs
 from spawnmesh_session.rpc.create_tenant import create_tenant
 from spawnmesh_session.rpc.decide_approval import decide_approval
@@ -36,6 +40,7 @@ from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
 from spawnmesh_session.rpc.get_approval import get_approval
 from spawnmesh_session.rpc.get_session import get_session
+from spawnmesh_session.rpc.get_session_usage import get_session_usage
 from spawnmesh_session.rpc.get_tenant import get_tenant
 from spawnmesh_session.rpc.get_tenant_status import get_tenant_status
 from spawnmesh_session.rpc.heartbeat_run import heartbeat_run
@@ -48,6 +53,7 @@ from spawnmesh_session.rpc.list_output_sets import list_output_sets
 from spawnmesh_session.rpc.list_sessions import list_sessions
 from spawnmesh_session.rpc.list_tenants import list_tenants
 from spawnmesh_session.rpc.publish_files import publish_files
+from spawnmesh_session.rpc.record_model_call import record_model_call
 from spawnmesh_session.rpc.release_run import release_run
 from spawnmesh_session.rpc.request_approval import request_approval
 from spawnmesh_session.rpc.revoke_token import revoke_token
@@ -55,6 +61,7 @@ from spawnmesh_session.rpc.send_message import send_message
 from spawnmesh_session.rpc.spawn_session import spawn_session
 from spawnmesh_session.rpc.take_decision import take_decision
 from spawnmesh_session.rpc.update_agent import update_agent
+from spawnmesh_session.rpc.update_budget import update_budget
 from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
 from spawnmesh_session.rpc.watch_call_limits import watch_call_limits
@@ -212,6 +219,38 @@ class ApprovalServicer(ApprovalServiceServicer):
         self, request: approval_pb.DecideApprovalRequest, context: Context
     ) -> approval_pb.DecideApprovalResponse:
         return await decide_approval(request, current_caller(), self.deps)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetServicer(BudgetServiceServicer):
+    """Forwards the RPCs of BudgetService."""
+
+    deps: Dependencies
+
+    async def GetSessionUsage(
+        self, request: budget_pb.GetSessionUsageRequest, context: Context
+    ) -> budget_pb.GetSessionUsageResponse:
+        return await get_session_usage(request, current_caller(), self.deps)
+
+    async def UpdateBudget(
+        self, request: budget_pb.UpdateBudgetRequest, context: Context
+    ) -> budget_pb.UpdateBudgetResponse:
+        return await update_budget(request, current_caller(), self.deps)
+
+    async def AwaitBudget(
+        self, request: budget_pb.AwaitBudgetRequest, context: Context
+    ) -> budget_pb.AwaitBudgetResponse:
+        return await await_budget(request, current_caller(), self.deps)
+
+    async def AdmitModelCall(
+        self, request: budget_pb.AdmitModelCallRequest, context: Context
+    ) -> budget_pb.AdmitModelCallResponse:
+        return await admit_model_call(request, current_caller(), self.deps)
+
+    async def RecordModelCall(
+        self, request: budget_pb.RecordModelCallRequest, context: Context
+    ) -> budget_pb.RecordModelCallResponse:
+        return await record_model_call(request, current_caller(), self.deps)
 
 
 @dataclass(frozen=True, slots=True)

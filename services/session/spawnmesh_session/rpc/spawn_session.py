@@ -20,6 +20,7 @@ from spawnmesh_session.domain.inline_files import bytes_of_base64
 from spawnmesh_session.domain.runs import DEFAULT_RUN_TIMEOUT
 from spawnmesh_session.domain.spawns import SpawnSpec, mount_path_of
 from spawnmesh_session.operations.spawn_saga import SpawnCommand
+from spawnmesh_session.rpc.budget_messages import parse_new_limits
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import parse_enum, parse_text, parse_thinking, render_session
 
@@ -77,6 +78,7 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         metadata={key: parse_text("metadata[]", text) for key, text in request.metadata.items()},
         fork_session_id=request.fork.session_id,
         fork_seq=request.fork.seq,
+        budget=parse_new_limits(request.budget) if request.HasField("budget") else None,
     )
     task = parse_text("task", request.task)
     return SpawnCommand(

@@ -73,7 +73,9 @@ def run_of(row: Row) -> Run:
         interrupt_time=time_of(row["interrupt_time"]),
         approval_count=row["approval_count"],
         approval_id=row["approval_id"],
+        budget_session_id=row["budget_session_id"],
         wait_time=time_of(row["wait_time"]),
+        counted_time=time_of(row["counted_time"]),
         outputs=RunOutputs(
             begun_count=row["output_begun_count"],
             set_count=row["output_set_count"],
@@ -103,6 +105,7 @@ def session_of(row: Row) -> Session:
         parent_session_id=row["parent_session_id"],
         parent_run_id=row["parent_run_id"],
         ancestor_ids=tuple(row["ancestor_ids"]),
+        budget_session_ids=tuple(row["budget_session_ids"]),
         spawn_count=row["spawn_count"],
         run_timeout=row["run_timeout"],
         task_hash=row["task_hash"],

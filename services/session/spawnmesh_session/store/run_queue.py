@@ -171,20 +171,32 @@ async def release_entry(
 
 
 async def park_entry(
-    connection: Connection, tenant_id: str, run_id: str, *, attempt_count: int, expire_time: datetime
+    connection: Connection,
+    tenant_id: str,
+    run_id: str,
+    *,
+    attempt_count: int,
+    expire_time: datetime,
+    for_budget: bool = False,
 ) -> None:
-    """Let the run, with so many attempts used, be claimed by no runner, and expire at this time."""
+    """Let the run, with so many attempts used, be claimed by no runner, and expire at this time.
+
+    It waits for a person, or for a budget.
+    """
     values = {
         "tenant_id": tenant_id,
         "run_id": run_id,
         "attempt_count": attempt_count,
         "expire_time": expire_time,
+        "for_budget": for_budget,
     }
     await connection.execute(_SQL["park_entry"], values)
 
 
 async def count_parked_runs(connection: Connection, tenant_id: str, limit: int) -> int:
-    """Return the number of the tenant's runs that wait for people, or `limit` if it is more."""
+    """Return the number of the tenant's runs that wait for people or budgets, or `limit` if it is
+    more.
+    """
     values = {"tenant_id": tenant_id, "limit": limit}
     row = await (await connection.execute(_SQL["count_parked_runs"], values)).fetchone()
     return int(row["parked_count"]) if row else 0
@@ -240,6 +252,8 @@ async def lock_if_held(connection: Connection, tenant_id: str, run_id: str) -> b
 
 
 async def count_live_runs(connection: Connection) -> dict[str, int]:
-    """Return the number of `waiting` and of `held` runs, in the scope of every tenant."""
+    """Return the number of live runs by what they do: `waiting` for a runner, `held` by one,
+    `waiting_approval` and `waiting_budget`. It is read in the scope of every tenant.
+    """
     row = await (await connection.execute(_SQL["count_live_runs"])).fetchone()
     return dict(row or {})

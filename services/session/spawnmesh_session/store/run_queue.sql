@@ -186,10 +186,9 @@ update run_queue set due_time = now() + %(pause)s::interval, leased = false, epo
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: park_entry
--- The run cannot be claimed, and expires when the time for the decision of a person is over. Locks
--- the entry; the transaction has locked the session before. Index: run_queue_pkey.
+-- The run cannot be claimed, and expires when the time for its wait is over. Locks the entry; the transaction has locked the session before. Index: run_queue_pkey.
 update run_queue set due_time = %(expire_time)s, expire_time = %(expire_time)s, leased = false, parked = true,
-                     epoch = 0, attempts_left = max_attempts - %(attempt_count)s
+                     for_budget = %(for_budget)s, epoch = 0, attempts_left = max_attempts - %(attempt_count)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: count_parked_runs
@@ -200,7 +199,8 @@ from (select from run_queue where tenant_id = %(tenant_id)s and parked limit %(l
 -- name: unpark_entry
 -- The run can be claimed again, until its deadline. Locks the entry; the transaction has locked the
 -- session before. Index: run_queue_pkey.
-update run_queue set due_time = now(), expire_time = %(deadline_time)s, again_time = null, parked = false
+update run_queue set due_time = now(), expire_time = %(deadline_time)s, again_time = null, parked = false,
+                     for_budget = false
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: set_attempts
@@ -305,5 +305,6 @@ for update
 -- table.
 select count(*) filter (where not parked and not (leased and due_time > now())) as waiting,
        count(*) filter (where leased and due_time > now()) as held,
-       count(*) filter (where parked) as waiting_approval
+       count(*) filter (where parked and not for_budget) as waiting_approval,
+       count(*) filter (where for_budget) as waiting_budget
 from run_queue

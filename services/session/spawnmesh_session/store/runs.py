@@ -268,44 +268,10 @@ async def release_run(
     return run
 
 
-async def park_run(
-    connection: Connection, tenant_id: str, run: Run, approval_id: str, now: datetime, expire_time: datetime
-) -> Run:
-    """Let the locked and held run wait for a person until `expire_time`, without a runner.
-
-    This does not count as an attempt.
-    """
-    values = {
-        "tenant_id": tenant_id,
-        "run_id": run.run_id,
-        "epoch": run.epoch,
-        "approval_id": approval_id,
-        "now": now,
-    }
-    row = await (await connection.execute(_SQL["park_run"], values)).fetchone()
-    if row is None:
-        raise RuntimeError("a run that was locked and held was not parked")
-    parked = run_of(row)
-    await run_queue.park_entry(
-        connection, tenant_id, run.run_id, attempt_count=parked.attempt_count, expire_time=expire_time
-    )
-    return parked
-
-
-async def unpark_run(connection: Connection, tenant_id: str, waiting: Run, now: datetime) -> Run:
-    """Queue the locked run that waits for a person.
-
-    Its deadline is later by the time of the wait.
-    """
-    # A write on a Citus cluster cannot compute a time.
-    deadline_time = waiting.deadline_time + (now - (waiting.wait_time or now))
-    values = {"tenant_id": tenant_id, "run_id": waiting.run_id, "now": now, "deadline_time": deadline_time}
-    row = await (await connection.execute(_SQL["unpark_run"], values)).fetchone()
-    if row is None:
-        raise RuntimeError("a run that was locked and waited was not queued")
-    run = run_of(row)
-    await run_queue.unpark_entry(connection, tenant_id, run.run_id, run.deadline_time)
-    return run
+async def set_counted_time(connection: Connection, tenant_id: str, run_id: str, now: datetime) -> None:
+    """Note for the locked run that budgets have counted its work up to this time."""
+    values = {"tenant_id": tenant_id, "run_id": run_id, "now": now}
+    await connection.execute(_SQL["set_counted_time"], values)
 
 
 async def give_back_attempt(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> None:

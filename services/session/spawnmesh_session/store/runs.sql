@@ -57,7 +57,7 @@ select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for u
 -- Locks the session's live run, if any. Index: runs_one_live_idx.
 select * from runs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-  and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL') and position >= 0
+  and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET') and position >= 0
 for update
 
 -- name: read_clock
@@ -141,7 +141,7 @@ with before as (
                     lost_epoch = case when state <> 'QUEUED' and taken.used_attempts > attempt_count
                                       then epoch else 0 end,
                     attempt_count = taken.used_attempts, runner_id = %(runner_id)s,
-                    start_time = least(start_time, now())
+                    start_time = least(start_time, now()), counted_time = now()
     from claim cross join taken
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
     returning runs.*
@@ -193,30 +193,16 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
 
--- name: park_run
--- Locks the run. It waits for a person and is held by no runner. Does not count as an attempt.
--- Returns no row if the run is not held at the epoch. The transaction has read the time before.
--- Index: runs_pkey.
-update runs set state = 'WAITING_APPROVAL', attempt_count = attempt_count - 1,
-                approval_count = approval_count + 1, approval_id = %(approval_id)s, wait_time = %(now)s
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
-  and state in ('RUNNING', 'FINALIZING')
-returning *
-
--- name: unpark_run
--- Locks the run. It is queued again, until another deadline. Returns no row if the run does not
--- wait. The transaction has read the time before. Index: runs_pkey.
-update runs set state = 'QUEUED', queue_time = %(now)s, approval_id = '', wait_time = null,
-                deadline_time = %(deadline_time)s
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state = 'WAITING_APPROVAL'
-returning *
+-- name: set_counted_time
+-- Locks the run. Budgets have counted its work up to then. Index: runs_pkey.
+update runs set counted_time = %(now)s where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: give_back_attempt
 -- Locks the run. The runner at the epoch was not lost, but cut off by an outage: the attempt that
 -- was used for it is given back, once. Returns no row if none was used. Index: runs_pkey.
 update runs set attempt_count = attempt_count - 1, lost_epoch = 0
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and lost_epoch = %(epoch)s and lost_epoch > 0
-  and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL')
+  and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET')
 returning attempt_count
 
 -- name: end_run
@@ -230,9 +216,9 @@ with ended as (
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
                     result_text = %(result_text)s, error_reason = %(error_reason)s,
                     error_message = %(error_message)s, usage = coalesce(%(usage)s, usage), end_time = now(),
-                    approval_id = '', wait_time = null
+                    approval_id = '', budget_session_id = '', wait_time = null
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s
-      and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL')
+      and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET')
       and (%(epoch)s::bigint is null or epoch = %(epoch)s)
     returning *
 ), gone as (

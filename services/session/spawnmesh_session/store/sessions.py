@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs import store as jobs
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_session.domain.job_kinds import EXPIRE_MODEL_CALL
 from spawnmesh_session.domain.sessions import FamilyMember, Session, SessionState, require_access
-from spawnmesh_session.store import approvals, events, inbox, output_sets, runs
+from spawnmesh_session.store import approvals, budgets, events, inbox, output_sets, runs
 from spawnmesh_session.store.rows import PendingRow, session_of
 
 _SQL = load_statements(__name__)
@@ -107,7 +109,8 @@ async def archive_sessions(connection: Connection, tenant_id: str, session_ids: 
 
 
 async def delete_sessions(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> list[str]:
-    """Delete those sessions that have ended, with their runs, messages, events and approvals.
+    """Delete those sessions that have ended, with their runs, messages, events, approvals and
+    budgets.
 
     Only the rows that remember the request ids remain, and the ids of their output sets. Return the
     sessions that were deleted now.
@@ -120,6 +123,8 @@ async def delete_sessions(connection: Connection, tenant_id: str, session_ids: S
     await events.delete_events(connection, tenant_id, deleted)
     await approvals.delete_approvals(connection, tenant_id, deleted)
     await output_sets.blank_output_sets(connection, tenant_id, deleted)
+    calls = await budgets.delete_budgets(connection, tenant_id, deleted)
+    await jobs.delete(connection, tenant_id, EXPIRE_MODEL_CALL, *calls)
     return deleted
 
 

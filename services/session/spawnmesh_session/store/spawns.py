@@ -15,7 +15,7 @@ from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnParent, SpawnSpec
 from spawnmesh_session.domain.tenants import require_ready
-from spawnmesh_session.store import runs, tenants
+from spawnmesh_session.store import budgets, runs, tenants
 from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
 from spawnmesh_session.store.rows import PendingRow, Row, agent_of, failure_of, run_of, session_of
 
@@ -29,7 +29,7 @@ _OF_FORK = ("find_fork_source",)
 
 def _columns(tenant_id: str, spec: SpawnSpec) -> dict[str, Any]:
     return {
-        **asdict(spec),
+        **{name: value for name, value in asdict(spec).items() if name != "budget"},
         "fork_source": spec.fork_source,
         "tenant_id": tenant_id,
         "metadata": Jsonb(spec.metadata),
@@ -56,22 +56,27 @@ async def insert_session(
     connection: Connection,
     tenant_id: str,
     spec: SpawnSpec,
-    ancestor_ids: tuple[str, ...],
+    parent: SpawnParent | None,
     *,
     agent_version: int,
     due_in: timedelta,
 ) -> PendingRow[str]:
-    """Insert the session as PROVISIONING with a deadline, as a child of its locked parent.
+    """Insert the session as PROVISIONING with a deadline, as a child of its locked parent, and its
+    budget.
 
     The pending row is its id. There is no row, and nothing is done, if the request_id is known.
     """
+    budgets_of_parent = parent.budget_session_ids if parent else ()
     values = {
         **_columns(tenant_id, spec),
-        "ancestor_ids": list(ancestor_ids),
+        "ancestor_ids": [*parent.ancestor_ids, parent.session_id] if parent else [],
+        "budget_session_ids": [*budgets_of_parent, *([spec.session_id] if spec.budget else [])],
         "due_in": due_in,
         "agent_version": agent_version,
     }
     cursor = await connection.execute(_SQL["insert_session"], values)
+    if spec.budget is not None:
+        await budgets.insert_budget(connection, tenant_id, spec.session_id, spec.budget)
     return PendingRow(cursor, lambda row: str(row["session_id"]))
 
 
@@ -239,4 +244,5 @@ def _parent(spec: SpawnSpec, rows: dict[str, Any]) -> SpawnParent | None:
         ancestor_ids=tuple(parent["ancestor_ids"]),
         live_child_count=counted["live"],
         spawn_count=parent["spawn_count"],
+        budget_session_ids=tuple(parent["budget_session_ids"]),
     )

@@ -50,12 +50,13 @@ with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, agent_version,
                           label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id,
                           ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata,
-                          fork_session_id, fork_seq, last_cursor)
+                          fork_session_id, fork_seq, budget_session_ids, last_cursor)
     values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s,
             %(agent_version)s, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s,
             %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s,
             %(task_hash)s, %(traceparent)s, %(thinking)s, %(metadata)s::jsonb,
-            case when %(fork_seq)s > 0 then %(fork_source)s else '' end, %(fork_seq)s, 1)
+            case when %(fork_seq)s > 0 then %(fork_source)s else '' end, %(fork_seq)s,
+            %(budget_session_ids)s, 1)
     on conflict do nothing
     returning tenant_id, session_id, last_cursor
 ), counted as (
