@@ -123,6 +123,9 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         publisher=unused,
         requester=unused,
         decider=unused,
+        budgets=unused,
+        budget_waits=unused,
+        model_calls=unused,
         sender=unused,
         run_changes=unused,
         deleter=replace(

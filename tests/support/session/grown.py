@@ -27,6 +27,8 @@ TABLES = (
     "session_events",
     "approvals",
     "output_sets",
+    "budgets",
+    "model_calls",
     "agents",
 )
 
@@ -90,6 +92,19 @@ _FILL = (
         publish_time)
     select tenant_id, 'att' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 'r', 1,
         '[{"name": "a", "size_bytes": 1, "sha256": "", "mime_type": ""}]', end_time
+    from session.sessions where tenant_id = any (%(tenants)s)
+    """,
+    """
+    insert into session.budgets (tenant_id, session_id, max_token_count, max_cost_micros,
+        max_model_call_count, max_run_time, max_wait)
+    select tenant_id, session_id, 1, 1, 1, '1 hour', '1 hour'
+    from session.sessions where tenant_id = any (%(tenants)s)
+    """,
+    """
+    insert into session.model_calls (tenant_id, call_id, session_id, run_id, largest_token_count,
+        largest_cost_micros, create_time)
+    select tenant_id, 'cal' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 1, 1,
+        end_time
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """

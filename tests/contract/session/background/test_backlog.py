@@ -13,6 +13,7 @@ from spawnmesh_session.domain.job_kinds import DELETE_SESSION, FOLLOW_UPS
 from spawnmesh_session.gauges import Gauges
 
 from tests.support.session.approvals import waiting_run
+from tests.support.session.budgets import Spending
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.remains import Remains
 from tests.support.session.worker import components_of, make_due, work_once
@@ -40,8 +41,10 @@ async def test_jobs_are_counted_until_they_are_done(
         found = waiting(reader)
     assert found[DELETE_SESSION] == 0
     assert found.keys() == {
-        *FOLLOW_UPS, "undo_spawn", "clean_up_spawn", "delete_session", "purge_tenant", "push_settings"
-    }  # fmt: skip
+        *FOLLOW_UPS,
+        *("undo_spawn", "clean_up_spawn", "delete_session", "purge_tenant", "push_settings"),
+        *("expire_model_call", "wake_budget"),
+    }
 
 
 async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, remains: Remains) -> None:
@@ -50,6 +53,7 @@ async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, re
         backlog = Gauges(components.database, MeterProvider([reader]).get_meter("test"))
         await only_of(remains.dsn, mesh.tenant)
         await waiting_run(mesh)
+        await Spending(mesh).waiting_run()
         first, _second = await mesh.spawn(), await mesh.spawn()
         await mesh.claim(first.session_id)
         await backlog.measure()
@@ -57,6 +61,7 @@ async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, re
             "waiting": 1,
             "held": 1,
             "waiting_approval": 1,
+            "waiting_budget": 1,
         }
 
 

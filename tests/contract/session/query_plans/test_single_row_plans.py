@@ -54,6 +54,14 @@ OF_ALL_APPROVALS = {
     "scan_limit": 1000,
 }
 
+LIMITS = {
+    "max_token_count": 1,
+    "max_cost_micros": 1,
+    "max_model_call_count": 1,
+    "max_run_time": "1 s",
+    "max_wait": "1 s",
+}
+
 BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {"spawner": ""},
     "delete_agent": {"agent_id": "no-such-agent"},
@@ -66,6 +74,7 @@ BY_ID: dict[str, dict[str, Any]] = {
         "run_id": "",
         "parent_run_id": "",
         "ancestor_ids": [],
+        "budget_session_ids": [],
         "agent_version": 1,
         "run_timeout": "1 hour",
         "due_in": "1 hour",
@@ -113,7 +122,29 @@ BY_ID: dict[str, dict[str, Any]] = {
     "delay_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
     "park_run": {"epoch": 1, "approval_id": "a", "now": NOW},
     "unpark_run": {"now": NOW, "deadline_time": NOW},
-    "park_entry": {"attempt_count": 0, "expire_time": NOW},
+    "park_entry": {"attempt_count": 0, "expire_time": NOW, "for_budget": False},
+    "park_run_for_budget": {"epoch": 1, "budget_session_id": "b", "now": NOW, "usage": None},
+    "wait_for_other_budget": {"budget_session_id": "b"},
+    "list_waiting_runs": {"budget_session_id": "b", "after_id": "", "limit": 100},
+    "set_counted_time": {"now": NOW},
+    "insert_budget": {"session_id": IDLE, **LIMITS},
+    "list_budgets": {},
+    "lock_budgets": {},
+    "add_use": {"token_count": 1, "cost_micros": 1, "model_call_count": 1, "run_time": "1 s"},
+    "change_limits": {**LIMITS, "now": NOW, "updated_by": ""},
+    "delete_budgets": {},
+    "find_model_call": {"call_id": "no-such-call"},
+    "insert_model_call": {
+        "call_id": "new",
+        "largest_token_count": 1,
+        "largest_cost_micros": 1,
+        "now": NOW,
+    },
+    "count_earlier_calls": {},
+    "take_model_call": {"call_id": "no-such-call"},
+    "delete_model_calls": {},
+    "list_children_of": {"limit": 10_001},
+    "sum_usage": {},
     "unpark_entry": {"deadline_time": NOW},
     "get_approval": {"approval_id": "no-such-approval"},
     "lock_approval": {"approval_id": "no-such-approval"},

@@ -16,10 +16,21 @@ from spawnmesh_runtime.impersonation import use_token
 
 from tests.support.serving import client_tokens, runner_tokens
 from tests.support.session.approvals import ask, call_key
+from tests.support.session.budgets import Spending
 from tests.support.session.harness import Mesh, attachment
 from tests.support.session.outputs import publish
 
-TENANT_TABLES = ("agents", "sessions", "runs", "inbox_messages", "session_events", "approvals", "output_sets")
+TENANT_TABLES = (
+    "agents",
+    "sessions",
+    "runs",
+    "inbox_messages",
+    "session_events",
+    "approvals",
+    "output_sets",
+    "budgets",
+    "model_calls",
+)
 
 
 def requests_about(mesh: Mesh, session_id: str) -> list[tuple[Any, Any]]:
@@ -81,7 +92,9 @@ async def test_run_sees_its_own_family_only(mesh: Mesh) -> None:
 async def test_statement_without_where_sees_its_tenant_only(
     mesh: Mesh, session_database: Database, table: str
 ) -> None:
-    held = await mesh.claim((await mesh.spawn()).session_id)
+    spending = Spending(mesh)
+    held = await spending.held_run(max_token_count=5000)
+    await spending.admit(held)
     session_id = held.session.session_id
     await mesh.client(
         mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="x")
