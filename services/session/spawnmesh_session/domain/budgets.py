@@ -18,7 +18,7 @@ DEFAULT_WAIT = timedelta(days=7)
 _MICROS = 1_000_000
 
 
-class BudgetKind(StrEnum):
+class LimitKind(StrEnum):
     """The limits of a budget, as the contract spells them."""
 
     TOKENS = "TOKENS"
@@ -73,11 +73,11 @@ class FamilyBudget:
         return etag_of_values(self.session_id, self.version)
 
     @property
-    def reached(self) -> tuple[BudgetKind, ...]:
+    def reached(self) -> tuple[LimitKind, ...]:
         """Return the limits that are reached."""
         return tuple(kind for kind, limit, used in self._pairs() if limit and used >= limit)
 
-    def exceeded_by_use(self) -> tuple[BudgetKind, str, str] | None:
+    def exceeded_by_use(self) -> tuple[LimitKind, str, str] | None:
         """Return the first limit that is below what is used, with what is used and the limit."""
         for kind, limit, used in self._pairs():
             if limit and used > limit:
@@ -92,13 +92,13 @@ class FamilyBudget:
             if limit and used >= limit
         )
 
-    def _pairs(self) -> tuple[tuple[BudgetKind, float, float], ...]:
+    def _pairs(self) -> tuple[tuple[LimitKind, float, float], ...]:
         limits, used = self.limits, self.used
         return (
-            (BudgetKind.TOKENS, limits.token_count, used.token_count),
-            (BudgetKind.COST, limits.cost_micros, used.cost_micros),
-            (BudgetKind.MODEL_CALLS, limits.model_call_count, used.model_call_count),
-            (BudgetKind.RUN_TIME, limits.run_time.total_seconds(), used.run_time.total_seconds()),
+            (LimitKind.TOKENS, limits.token_count, used.token_count),
+            (LimitKind.COST, limits.cost_micros, used.cost_micros),
+            (LimitKind.MODEL_CALLS, limits.model_call_count, used.model_call_count),
+            (LimitKind.RUN_TIME, limits.run_time.total_seconds(), used.run_time.total_seconds()),
         )
 
     def describe_change(self, changed: FamilyLimits) -> str:
@@ -115,25 +115,25 @@ class FamilyBudget:
 
 
 _WORDS = {
-    BudgetKind.TOKENS: "tokens",
-    BudgetKind.COST: "cost",
-    BudgetKind.MODEL_CALLS: "model calls",
-    BudgetKind.RUN_TIME: "run time",
+    LimitKind.TOKENS: "tokens",
+    LimitKind.COST: "cost",
+    LimitKind.MODEL_CALLS: "model calls",
+    LimitKind.RUN_TIME: "run time",
 }
 
 
-def amount(kind: BudgetKind, value: float) -> str:
+def amount(kind: LimitKind, value: float) -> str:
     """Return a limit or what is used of it as text: `0.52` of a currency, `17 s`, or a count."""
-    if kind is BudgetKind.COST:
+    if kind is LimitKind.COST:
         whole, fraction = divmod(int(value), _MICROS)
         digits = f"{fraction:06}".rstrip("0").ljust(2, "0")
         return f"{whole}.{digits}"
-    if kind is BudgetKind.RUN_TIME:
+    if kind is LimitKind.RUN_TIME:
         return f"{value:.1f} s"
     return f"{int(value)}"
 
 
-def _limit(kind: BudgetKind, value: float) -> str:
+def _limit(kind: LimitKind, value: float) -> str:
     return amount(kind, value) if value else "no limit"
 
 

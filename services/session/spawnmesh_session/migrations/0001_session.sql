@@ -215,14 +215,15 @@ alter table runs alter column tenant_id set statistics 0, alter column session_i
 create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);
 -- lock_live_run. A session has at most one live run.
 create unique index runs_one_live_idx on runs (session_id, tenant_id)
-    where state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET') and position >= 0;
+    where state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET')
+        and position >= 0;
 
 -- list_waiting_runs.
 create index runs_budget_idx on runs (budget_session_id, tenant_id, run_id) where budget_session_id > '';
 
 -- The queue of runs: a waiting run from its queueing, a held run from the end of its lease. A run
--- that ends leaves it. A run that waits for a person or a budget is parked: its entry is due when it
--- expires, so it cannot be claimed, and it expires when the time for the wait is over.
+-- that ends leaves it. A run that waits for a person or a budget is parked: its entry is due when
+-- it expires, so it cannot be claimed, and it expires when the time for the wait is over.
 create table run_queue (
     tenant_id     text        not null,
     run_id        text        not null,
@@ -403,8 +404,8 @@ alter table output_sets alter column tenant_id set statistics 0, alter column se
 -- list_output_sets, list_published_names, list_output_set_ids, blank_output_sets.
 create index output_sets_session_idx on output_sets (session_id, tenant_id, position);
 
--- Limits for a session and its descendants together, and what they have used. 0 is no limit. A row is
--- deleted with its session.
+-- Limits for a session and its descendants together, and what they have used. 0 is no limit. A row
+-- is deleted with its session.
 create table budgets (
     tenant_id             text        not null,
     session_id            text        not null,
@@ -426,8 +427,8 @@ create table budgets (
 alter table budgets alter column tenant_id set statistics 0;
 
 -- Model calls that count in budgets and that the router has not reported yet. If `is_counted`, the
--- budgets have the most that the call may use, until it is reported. There is no foreign key: it would
--- lock the session after the run, and everything else locks the session first.
+-- budgets have the most that the call may use, until it is reported. There is no foreign key: it
+-- would lock the session after the run, and everything else locks the session first.
 create table model_calls (
     tenant_id           text        not null,
     call_id             text        not null,

@@ -25,7 +25,8 @@ update runs set budget_session_id = %(budget_session_id)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state = 'WAITING_BUDGET'
 
 -- name: list_waiting_runs
--- Takes no lock. Runs that wait for the budget of the session, by their ids. Index: runs_budget_idx.
+-- Takes no lock. Runs that wait for the budget of the session, by their ids. Index:
+-- runs_budget_idx.
 select run_id from runs
 where tenant_id = %(tenant_id)s and budget_session_id = %(budget_session_id)s and budget_session_id > ''
   and run_id > %(after_id)s
