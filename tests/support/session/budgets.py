@@ -51,6 +51,7 @@ class Spending:
         tokens: int = 1000,
         cost: int = 10_000,
         seconds: int = 600,
+        epoch: int = 0,
     ) -> str:
         """Admit a call of the run, and return its id."""
         request = pb.AdmitModelCallRequest(
@@ -59,6 +60,7 @@ class Spending:
             run_id=held.run.run_id,
             largest_token_count=tokens,
             largest_cost_micros=cost,
+            epoch=epoch,
         )
         request.expires_in.FromSeconds(seconds)
         await self.as_router(self.stub.AdmitModelCall, request)

@@ -102,9 +102,9 @@ _FILL = (
     """,
     """
     insert into session.model_calls (tenant_id, call_id, session_id, run_id, largest_token_count,
-        largest_cost_micros, create_time)
+        largest_cost_micros, budget_session_ids, root_session_id, create_time)
     select tenant_id, 'cal' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 1, 1,
-        end_time
+        array[session_id], session_id, end_time
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """

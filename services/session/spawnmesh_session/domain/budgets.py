@@ -10,7 +10,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_session.domain.etags import etag_of_values
-from spawnmesh_session.domain.runs import RunOutcome, RunState
+from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
 
 DEFAULT_WAIT = timedelta(days=7)
 """How long a run waits for a higher limit if its budget does not say it."""
@@ -77,20 +77,26 @@ class FamilyBudget:
         """Return the limits that are reached."""
         return tuple(kind for kind, limit, used in self._pairs() if limit and used >= limit)
 
-    def exceeded_by_use(self) -> tuple[LimitKind, str, str] | None:
-        """Return the first limit that is below what is used, with what is used and the limit."""
-        for kind, limit, used in self._pairs():
-            if limit and used > limit:
-                return kind, amount(kind, used), amount(kind, limit)
-        return None
+    def describe_reached(self, session_id: str) -> str:
+        """Return one line about the limits that are reached, for a run of the session.
 
-    def describe_reached(self) -> str:
-        """Return one line for people about the limits that are reached."""
-        return "; ".join(
-            f"{_WORDS[kind]} {amount(kind, used)} of {amount(kind, limit)}"
+        It has amounts only for the budget of the session itself: a run does not see those of its
+        ancestors.
+        """
+        is_own = session_id == self.session_id
+        reached = [
+            f"{_WORDS[kind]} {amount(kind, used)} of {amount(kind, limit)}" if is_own else _WORDS[kind]
             for kind, limit, used in self._pairs()
             if limit and used >= limit
-        )
+        ]
+        return f"the budget of session {self.session_id} is used up: {'; '.join(reached)}"
+
+    def require_above_use(self, changed: FamilyLimits) -> None:
+        """Raise BUDGET_BELOW_USAGE if a limit that changes would be below what is used."""
+        after = replace(self, limits=changed)
+        for (kind, old, _), (_, new, used) in zip(self._pairs(), after._pairs(), strict=True):
+            if new and new != old and used > new:
+                raise _below_use(self.session_id, kind, used=amount(kind, used), wanted=amount(kind, new))
 
     def _pairs(self) -> tuple[tuple[LimitKind, float, float], ...]:
         limits, used = self.limits, self.used
@@ -146,13 +152,12 @@ def first_reached(budgets: Sequence[FamilyBudget]) -> FamilyBudget | None:
     return next((budget for budget in budgets if budget.reached), None)
 
 
-def budget_exceeded(budget: FamilyBudget, run_id: str) -> MeshError:
+def budget_exceeded(budget: FamilyBudget, run: Run) -> MeshError:
     """Build the refusal of a model call of the run: the budget has no room."""
     return MeshError(
         Reason.SESSION_BUDGET_EXCEEDED,
-        f"the budget of session {budget.session_id} is used up: {budget.describe_reached()}; the run waits"
-        " until it is raised",
-        facts={"session_id": budget.session_id, "run_id": run_id, "limits": ",".join(budget.reached)},
+        f"{budget.describe_reached(run.session_id)}; give the run up with AwaitBudget",
+        facts={"session_id": budget.session_id, "run_id": run.run_id, "limits": ",".join(budget.reached)},
     )
 
 
@@ -166,26 +171,21 @@ def budget_missing(session_id: str) -> MeshError:
     )
 
 
-def require_above_use(budget: FamilyBudget) -> None:
-    """Raise BUDGET_BELOW_USAGE if one of its limits is below what is used."""
-    found = budget.exceeded_by_use()
-    if found is None:
-        return
-    kind, used, wanted = found
-    raise MeshError(
+def _below_use(session_id: str, kind: LimitKind, *, used: str, wanted: str) -> MeshError:
+    return MeshError(
         Reason.BUDGET_BELOW_USAGE,
-        f"{_WORDS[kind]} {wanted} is below the {used} that session {budget.session_id} and its descendants"
-        " have used; a limit of exactly that stops them",
-        facts={"session_id": budget.session_id, "limit": kind.value, "used": used, "wanted": wanted},
+        f"{_WORDS[kind]} {wanted} is below the {used} that session {session_id} and its descendants have"
+        " used; a limit of exactly that stops them",
+        facts={"session_id": session_id, "limit": kind.value, "used": used, "wanted": wanted},
     )
 
 
-def unraised(budget: FamilyBudget, usage: dict[str, Any] | None = None) -> RunOutcome:
-    """Return the end of a run that may not wait for its budget, or not any longer."""
+def unraised(budget: FamilyBudget, session_id: str, usage: dict[str, Any] | None = None) -> RunOutcome:
+    """Return the end of a run of the session that may not wait, or not any longer."""
     return RunOutcome(
         state=RunState.FAILED,
         error_reason=Reason.SESSION_BUDGET_EXCEEDED,
-        error_message=f"the budget of session {budget.session_id} is used up: {budget.describe_reached()}",
+        error_message=budget.describe_reached(session_id),
         usage=usage,
     )
 
@@ -194,7 +194,8 @@ def unraised(budget: FamilyBudget, usage: dict[str, Any] | None = None) -> RunOu
 class OpenModelCall:
     """A model call that counts in budgets and was not reported yet.
 
-    It uses at most these tokens and this cost. If `is_counted`, the budgets have them.
+    It uses at most these tokens and this cost. If `is_counted`, the budgets of
+    `budget_session_ids` have them. If `is_reported`, they have what it used.
     """
 
     call_id: str
@@ -202,19 +203,14 @@ class OpenModelCall:
     run_id: str
     largest_token_count: int
     largest_cost_micros: int
+    budget_session_ids: tuple[str, ...] = ()
     is_counted: bool = False
+    is_reported: bool = False
 
     @property
     def largest(self) -> FamilyUse:
         """Return the most that the call uses beside being a call."""
         return FamilyUse(self.largest_token_count, self.largest_cost_micros)
-
-
-def unreported(calls: Sequence[OpenModelCall]) -> FamilyUse:
-    """Return the most that these calls use, of which the budgets have nothing yet."""
-    return FamilyUse(
-        sum(call.largest_token_count for call in calls), sum(call.largest_cost_micros for call in calls)
-    )
 
 
 def settled(call: OpenModelCall, token_count: int, cost_micros: int) -> FamilyUse:

@@ -111,7 +111,8 @@ class Run:
     of the decided draft. `superseded_entry_ids` are drafts that may never become the answer.
     `runner_id` names the last runner. Since `interrupt_time`, no draft is decided any more. It
     waits for the approval `approval_id`, or for the budget of `budget_session_id`, if one of them
-    is not empty, since `wait_time`. Budgets have counted its work up to `counted_time`.
+    is not empty, since `wait_time`. Budgets have counted its work up to `counted_time`, except
+    `uncounted_time` before its newest claim.
     """
 
     run_id: str
@@ -143,6 +144,7 @@ class Run:
     wait_time: datetime | None = None
     budget_session_id: str = ""
     counted_time: datetime | None = None
+    uncounted_time: timedelta = timedelta()
     outputs: RunOutputs = RunOutputs()
 
 

@@ -199,6 +199,7 @@ create table runs (
     budget_session_id    text        not null default '',   -- Whose budget it waits for, if it does.
     wait_time            timestamptz,                       -- Since when it waits.
     counted_time         timestamptz,                       -- Up to here, budgets have counted its work.
+    uncounted_millis     bigint      not null default 0,    -- Its work before that that they have not.
     output_begun_count   integer     not null default 0,    -- The output sets that it has begun,
     output_set_count     integer     not null default 0,    -- those that it has published,
     output_file_count    bigint      not null default 0,    -- the files in them,
@@ -436,15 +437,20 @@ create table model_calls (
     run_id              text        not null,
     largest_token_count bigint      not null,
     largest_cost_micros bigint      not null,
+    budget_session_ids  text[]      not null,               -- Of the session.
+    root_session_id     text        not null,               -- The first of them.
     is_counted          boolean     not null default false,
+    is_reported         boolean     not null default false, -- It stays for a repeat that is late.
     create_time         timestamptz not null,
     primary key (tenant_id, call_id)
 );
-alter table model_calls alter column tenant_id set statistics 0, alter column run_id set statistics 0;
--- count_earlier_calls.
-create index model_calls_run_idx on model_calls (run_id, tenant_id, call_id);
+alter table model_calls
+    alter column tenant_id set statistics 0, alter column root_session_id set statistics 0;
+-- lock_family_calls.
+create index model_calls_open_idx on model_calls (root_session_id, tenant_id, call_id)
+    where not is_counted and not is_reported;
 -- delete_model_calls.
-create index model_calls_session_idx on model_calls (session_id, tenant_id, call_id);
+create index model_calls_root_idx on model_calls (root_session_id, tenant_id, call_id);
 
 -- KILL -> SETTLE -> ROWS -> PEERS -> DONE. While a row is not DONE, nothing begins in the tenant.
 -- The row remains after the tenant's own row: it is the report of the deletion.

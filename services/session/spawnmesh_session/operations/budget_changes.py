@@ -11,7 +11,6 @@ from spawnmesh_session.domain.budgets import (
     FamilyBudget,
     FamilyLimits,
     budget_missing,
-    require_above_use,
 )
 from spawnmesh_session.domain.etags import etag_differs
 from spawnmesh_session.domain.job_kinds import WAKE_BUDGET
@@ -48,7 +47,7 @@ class BudgetChanger:
             what = budget.describe_change(wanted.limits)
             if not what:
                 return budget
-            require_above_use(wanted)
+            budget.require_above_use(wanted.limits)
             now = await runs.read_time(connection)
             changed = await budgets.change_limits(
                 connection, tenant_id, wanted, updated_by=updated_by, now=now

@@ -1,7 +1,8 @@
 """Runs that wait for a budget: from the refusal of a model call until the budget has room."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from spawnmesh_core.errors import MeshError, refused_with
@@ -26,6 +27,7 @@ from spawnmesh_session.store.runs import LockedRun
 
 _ROOM = "the budget has room"
 _PAGE = 100
+_CONCURRENT = 4  # Other work needs connections of the database too.
 _DELETED = (Reason.RUN_LEASE_LOST, Reason.NOT_FOUND)
 """The reasons for which a run cannot be locked: it was deleted with its session."""
 
@@ -59,16 +61,13 @@ class BudgetWaits:
                 outcome = replace(INTERRUPTED, usage=usage)
                 ended = await self.terminator.terminate(connection, tenant_id, locked, outcome)
             else:
+                # The end of a run may lock a run of its parent, which is locked before budgets. So
+                # the budgets are not locked for it.
                 chain = locked.session.budget_session_ids
-                reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain, locks=True))
-                if reached is None:
-                    return run
-                if reached.limits.wait:
-                    detail = f"{reached.describe_reached()} of {reached.session_id} used"
-                    return await self._park(
-                        connection, tenant_id, run, reached.session_id, detail, reached.limits.wait, usage
-                    )
-                outcome = unraised(reached, usage)
+                reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain))
+                if reached is None or reached.limits.wait:
+                    return await self._park(connection, tenant_id, run, chain, usage)
+                outcome = unraised(reached, run.session_id, usage)
                 ended = await self.terminator.terminate(connection, tenant_id, locked, outcome)
         return await _ended(ended)
 
@@ -77,15 +76,18 @@ class BudgetWaits:
         connection: Connection,
         tenant_id: str,
         run: Run,
-        budget_session_id: str,
-        detail: str,
-        wait: timedelta,
+        chain: Sequence[str],
         usage: dict[str, Any] | None,
     ) -> Run:
+        """Let the locked and held run wait, and return it; as it is if its budgets have room."""
+        reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain, locks=True))
+        if reached is None:
+            return run
         await require_place(connection, tenant_id)
         now = await runs.read_time(connection)
+        expire_time = now + reached.limits.wait
         parked = await waiting_runs.park_run_for_budget(
-            connection, tenant_id, run, budget_session_id, now, now + wait, usage
+            connection, tenant_id, run, reached.session_id, now, expire_time, usage
         )
         await events.append_event(
             connection,
@@ -94,7 +96,7 @@ class BudgetWaits:
             EventKind.RUN,
             run_id=run.run_id,
             run_state=RunState.WAITING_BUDGET,
-            detail=detail,
+            detail=reached.describe_reached(run.session_id),
         )
         await run_queue.notify_runners_of_place(connection, tenant_id)
         return parked
@@ -107,15 +109,17 @@ class BudgetWaits:
                 waiting = await waiting_runs.list_waiting_runs(
                     connection, tenant_id, budget_session_id, after_id=after_id, limit=_PAGE
                 )
-            for run_id in waiting:
-                await self._wake_run(tenant_id, run_id)
+            places = asyncio.Semaphore(_CONCURRENT)
+            async with asyncio.TaskGroup() as waking:
+                for run_id in waiting:
+                    waking.create_task(self._wake_run(tenant_id, run_id, places))
             if len(waiting) < _PAGE:
                 return
             after_id = waiting[-1]
 
-    async def _wake_run(self, tenant_id: str, run_id: str) -> None:
+    async def _wake_run(self, tenant_id: str, run_id: str, places: asyncio.Semaphore) -> None:
         try:
-            async with self.database.pipelined(tenant_id) as connection:
+            async with places, self.database.pipelined(tenant_id) as connection:
                 locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
                 if locked.run.state is RunState.WAITING_BUDGET:
                     await self._queue_or_wait(connection, tenant_id, locked)
@@ -129,21 +133,24 @@ class BudgetWaits:
         Return whether it ended.
         """
         chain = locked.session.budget_session_ids
-        reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain, locks=True))
+        reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain))
         if reached is None:
             await queue_again(connection, tenant_id, locked.run, _ROOM)
             return False
-        ended = await self.terminator.terminate(connection, tenant_id, locked, unraised(reached))
-        return ended is not None
+        outcome = unraised(reached, locked.run.session_id)
+        return await self.terminator.terminate(connection, tenant_id, locked, outcome) is not None
 
     async def _queue_or_wait(self, connection: Connection, tenant_id: str, locked: LockedRun) -> None:
-        """Queue the locked run, or let it wait for the next of its budgets that has no room."""
+        """Queue the locked run, or let it wait for the first of its budgets that has no room, for
+        as long as that says.
+        """
         run, chain = locked.run, locked.session.budget_session_ids
         reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain, locks=True))
         if reached is None:
             await queue_again(connection, tenant_id, run, _ROOM)
-        elif reached.session_id != run.budget_session_id:
-            await waiting_runs.wait_for_other_budget(connection, tenant_id, run.run_id, reached.session_id)
+        else:
+            expire_time = (run.wait_time or await runs.read_time(connection)) + reached.limits.wait
+            await waiting_runs.wait_on(connection, tenant_id, run, reached.session_id, expire_time)
 
 
 async def _ended(ended: PendingRow[Run] | None) -> Run:

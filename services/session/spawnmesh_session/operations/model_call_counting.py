@@ -1,12 +1,12 @@
 """The model calls of runs with budgets: their admission, and the count of what they used."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.errors import MeshError, invalid, not_found
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.jobs.job import NewJob
-from spawnmesh_postgres.jobs.store import delete, enqueue, reschedule
+from spawnmesh_postgres.jobs.store import enqueue, reschedule
 
 from spawnmesh_session.domain.budgets import (
     FamilyUse,
@@ -14,11 +14,13 @@ from spawnmesh_session.domain.budgets import (
     budget_exceeded,
     first_reached,
     settled,
-    unreported,
 )
 from spawnmesh_session.domain.job_kinds import EXPIRE_MODEL_CALL, WAKE_BUDGET
 from spawnmesh_session.domain.runs import HELD_RUN_STATES, Run, lease_lost
-from spawnmesh_session.store import budgets, runs, sessions
+from spawnmesh_session.store import budgets, run_queue, runs, sessions
+
+_LATE = timedelta(minutes=1)
+"""Longer than an admission that its caller has given up can be on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,45 +28,58 @@ class ModelCallCounter:
     """Counts model calls in the budgets of their run: as calls when they begin, by what they used
     when they end.
 
-    The run is locked before its calls, and these before the budgets, so that calls of a family are
-    counted one after the other.
+    The run is locked before calls, and these before budgets, so that the calls of a family are
+    counted one after the other. A call that is not reported counts with the most that it may use
+    when its run calls again, when its run is not held any more and any run of the family calls, and
+    when its time is over.
     """
 
     database: Database
 
-    async def admit(self, tenant_id: str, call: OpenModelCall, expires_in: timedelta) -> None:
-        """Count the call and admit it. A repeat for an open call does nothing.
+    async def admit(
+        self, tenant_id: str, call: OpenModelCall, expires_in: timedelta, *, epoch: int = 0
+    ) -> None:
+        """Count the call and admit it. A repeat for a call that is known does nothing.
 
         Raise NOT_FOUND for a run of another session, RUN_LEASE_LOST for a run that no runner holds,
-        and SESSION_BUDGET_EXCEEDED.
+        or that is held at another epoch, if one is given, INVALID_REQUEST for the id of a call of
+        another run, and SESSION_BUDGET_EXCEEDED.
         """
-        refusal = await self._admit(tenant_id, call, expires_in)
+        refusal = await self._admit(tenant_id, call, expires_in, epoch)
         if refusal is not None:  # The time up to here is counted all the same.
             raise refusal
 
-    async def _admit(self, tenant_id: str, call: OpenModelCall, expires_in: timedelta) -> MeshError | None:
+    async def _admit(
+        self, tenant_id: str, call: OpenModelCall, expires_in: timedelta, epoch: int
+    ) -> MeshError | None:
         async with self.database.pipelined(tenant_id) as connection:
             run = await runs.lock_run(connection, tenant_id, call.run_id)
             if run.session_id != call.session_id:
                 raise not_found("run", call.run_id)
+            if run.state not in HELD_RUN_STATES or epoch not in (0, run.epoch):
+                raise lease_lost(run, epoch or run.epoch)
             session = await sessions.read_session(connection, tenant_id, run.session_id)
             chain = session.budget_session_ids
-            if run.state not in HELD_RUN_STATES:
-                raise lease_lost(run, run.epoch)
-            if not chain or await budgets.find_model_call(connection, tenant_id, call.call_id):
+            if not chain:
                 return None
-            earlier = await budgets.count_earlier_calls(connection, tenant_id, run.run_id)
-            await budgets.list_budgets(connection, tenant_id, chain, locks=True)
+            known = await budgets.find_model_call(connection, tenant_id, call.call_id)
+            if known is not None:
+                return None if known.run_id == run.run_id else invalid("call_id", "is that of another run")
+            unreported = await budgets.lock_family_calls(connection, tenant_id, chain[0], run.run_id)
+            await budgets.set_counted(connection, tenant_id, unreported)
+            shared = sorted({*chain, *(one for other in unreported for one in other.budget_session_ids)})
+            await budgets.list_budgets(connection, tenant_id, shared, locks=True)
+            for other in unreported:
+                await budgets.add_use(connection, tenant_id, other.budget_session_ids, other.largest)
             now = await runs.read_time(connection)
-            worked = await _count_time(connection, tenant_id, run, now)
-            most = unreported(earlier)
-            use = FamilyUse(most.token_count, most.cost_micros, 0, worked)
-            await budgets.add_use(connection, tenant_id, chain, use)
+            worked = FamilyUse(run_time=await _count_time(connection, tenant_id, run, now))
+            await budgets.add_use(connection, tenant_id, chain, worked)
             reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain))
             if reached is not None:
-                return budget_exceeded(reached, run.run_id)
+                return budget_exceeded(reached, run)
             await budgets.add_use(connection, tenant_id, chain, FamilyUse(model_call_count=1))
-            await budgets.insert_model_call(connection, tenant_id, call, now)
+            counted = replace(call, budget_session_ids=chain)
+            await budgets.insert_model_call(connection, tenant_id, counted, now)
             expiry = NewJob(EXPIRE_MODEL_CALL, call.call_id, due_in=expires_in)
             await enqueue(connection, tenant_id, expiry)
             return None
@@ -72,28 +87,25 @@ class ModelCallCounter:
     async def record(self, tenant_id: str, call_id: str, token_count: int, cost_micros: int) -> None:
         """Count what the call used, once. Do nothing for a call that is not open."""
         async with self.database.pipelined(tenant_id) as connection:
-            call, run = await _take(connection, tenant_id, call_id)
-            if call is not None:
-                await _count(connection, tenant_id, call, run, settled(call, token_count, cost_micros))
-                await delete(connection, tenant_id, EXPIRE_MODEL_CALL, call_id)
+            known = await budgets.find_model_call(connection, tenant_id, call_id)
+            if known is None or known.is_reported:
+                return
+            run = await (await runs.send_lock(connection, tenant_id, known.run_id)).fetch()
+            call = await budgets.report_model_call(connection, tenant_id, call_id)
+            if call is None:
+                return
+            await _count(connection, tenant_id, call, run, settled(call, token_count, cost_micros))
+            # The row stays for a while: an admission that was late would count the call again.
+            await reschedule(connection, tenant_id, NewJob(EXPIRE_MODEL_CALL, call_id, due_in=_LATE))
 
     async def expire(self, tenant_id: str, call_id: str) -> None:
-        """Count the most that the call may have used, unless it was reported or counted."""
+        """Forget a call whose time is over. Count the most that it may have used, unless it was
+        reported or counted.
+        """
         async with self.database.pipelined(tenant_id) as connection:
-            call, _ = await _take(connection, tenant_id, call_id)
-            if call is not None and not call.is_counted:
+            call = await budgets.delete_model_call(connection, tenant_id, call_id)
+            if call is not None and not (call.is_counted or call.is_reported):
                 await _count(connection, tenant_id, call, None, call.largest)
-
-
-async def _take(
-    connection: Connection, tenant_id: str, call_id: str
-) -> tuple[OpenModelCall | None, Run | None]:
-    """Delete an open call, and return it with its locked run; None if it is not open."""
-    call = await budgets.find_model_call(connection, tenant_id, call_id)
-    if call is None:
-        return None, None
-    run = await (await runs.send_lock(connection, tenant_id, call.run_id)).fetch()
-    return await budgets.take_model_call(connection, tenant_id, call_id), run
 
 
 async def _count(
@@ -103,8 +115,7 @@ async def _count(
 
     Runs may wait for what a call was expected to use and did not: their budgets are looked at.
     """
-    session = await sessions.read_session(connection, tenant_id, call.session_id)
-    chain = session.budget_session_ids
+    chain = call.budget_session_ids
     await budgets.list_budgets(connection, tenant_id, chain, locks=True)
     worked = timedelta()
     if run is not None and run.state in HELD_RUN_STATES:
@@ -117,6 +128,11 @@ async def _count(
 
 
 async def _count_time(connection: Connection, tenant_id: str, run: Run, now: datetime) -> timedelta:
-    """Return the time for which the locked run has worked since it was counted, which is now."""
+    """Return the time for which the locked run has worked since it was counted, which is now.
+
+    Nothing works on a run behind the end of its lease.
+    """
+    lease_end = await run_queue.get_lease_end(connection, tenant_id, run.run_id) or now
     await runs.set_counted_time(connection, tenant_id, run.run_id, now)
-    return max(now - run.counted_time, timedelta()) if run.counted_time else timedelta()
+    held = min(now, lease_end) - (run.counted_time or now)
+    return run.uncounted_time + max(held, timedelta())

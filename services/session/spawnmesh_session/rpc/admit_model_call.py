@@ -18,5 +18,6 @@ async def admit_model_call(
         largest_token_count=request.largest_token_count,
         largest_cost_micros=request.largest_cost_micros,
     )
-    await deps.model_calls.admit(caller.tenant_id, call, request.expires_in.ToTimedelta())
+    expires_in = request.expires_in.ToTimedelta()
+    await deps.model_calls.admit(caller.tenant_id, call, expires_in, epoch=request.epoch)
     return AdmitModelCallResponse()

@@ -1,5 +1,8 @@
 """Budgets in the messages of the contract."""
 
+from datetime import timedelta
+
+from google.protobuf.duration_pb2 import Duration
 from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.session.v1 import budget_pb2 as pb
 from spawnmesh_core.errors import invalid
@@ -9,14 +12,23 @@ from spawnmesh_session.rpc.messages import render_duration, render_time
 
 
 def parse_limits(budget: pb.Budget) -> FamilyLimits:
-    """Return the limits. An absent `max_wait` is the default."""
+    """Return the limits. An absent `max_wait` is the default.
+
+    Raise INVALID_REQUEST for a time between 0 and a second.
+    """
     return FamilyLimits(
         token_count=budget.max_token_count,
         cost_micros=budget.max_cost_micros,
         model_call_count=budget.max_model_call_count,
-        run_time=budget.max_run_time.ToTimedelta(),
-        wait=budget.max_wait.ToTimedelta() if budget.HasField("max_wait") else DEFAULT_WAIT,
+        run_time=_time("budget.max_run_time", budget.max_run_time),
+        wait=_time("budget.max_wait", budget.max_wait) if budget.HasField("max_wait") else DEFAULT_WAIT,
     )
+
+
+def _time(field: str, duration: Duration) -> timedelta:
+    if duration.nanos and not duration.seconds:
+        raise invalid(field, "is less than a second; give 0 or at least a second")
+    return duration.ToTimedelta()
 
 
 def parse_new_limits(budget: pb.Budget) -> FamilyLimits:

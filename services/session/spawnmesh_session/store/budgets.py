@@ -22,6 +22,8 @@ MAX_FAMILY = 10_000
 
 _SQL = load_statements(__name__)
 _PAGE = 1_000
+_LARGEST = 9_000_000_000_000_000_000
+"""Sums that exceed it are shown as this."""
 
 
 def _limit_columns(limits: FamilyLimits) -> dict[str, Any]:
@@ -41,7 +43,8 @@ def _budget_of(row: Row) -> FamilyBudget:
 
 
 def _call_of(row: Row) -> OpenModelCall:
-    return OpenModelCall(**{name: row[name] for name in OpenModelCall.__slots__})
+    values = {name: row[name] for name in OpenModelCall.__slots__}
+    return OpenModelCall(**{**values, "budget_session_ids": tuple(row["budget_session_ids"])})
 
 
 async def insert_budget(
@@ -93,7 +96,11 @@ async def change_limits(
 
 
 async def delete_budgets(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> list[str]:
-    """Delete the budgets and the open model calls of the sessions; return the ids of the calls."""
+    """Delete the budgets of the sessions, and the model calls of families that have none left.
+
+    Return the ids of these calls. A call of a session that shares the budget of another one stays
+    until it is counted.
+    """
     values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
     calls = await (await connection.execute(_SQL["delete_model_calls"], values)).fetchall()
     await connection.execute(_SQL["delete_budgets"], values)
@@ -101,7 +108,7 @@ async def delete_budgets(connection: Connection, tenant_id: str, session_ids: Se
 
 
 async def find_model_call(connection: Connection, tenant_id: str, call_id: str) -> OpenModelCall | None:
-    """Return the call; None if it is not open."""
+    """Return the call, reported or not; None if there is none."""
     values = {"tenant_id": tenant_id, "call_id": call_id}
     row = await (await connection.execute(_SQL["find_model_call"], values)).fetchone()
     return _call_of(row) if row else None
@@ -111,20 +118,39 @@ async def insert_model_call(
     connection: Connection, tenant_id: str, call: OpenModelCall, now: datetime
 ) -> None:
     """Insert an open call of the locked run."""
-    await connection.execute(_SQL["insert_model_call"], {"tenant_id": tenant_id, **asdict(call), "now": now})
+    chain = list(call.budget_session_ids)
+    values = {**asdict(call), "budget_session_ids": chain, "root_session_id": chain[0]}
+    await connection.execute(_SQL["insert_model_call"], {"tenant_id": tenant_id, **values, "now": now})
 
 
-async def count_earlier_calls(connection: Connection, tenant_id: str, run_id: str) -> list[OpenModelCall]:
-    """Mark the open calls of the locked run as counted; return those that were not before."""
-    values = {"tenant_id": tenant_id, "run_id": run_id}
-    rows = await (await connection.execute(_SQL["count_earlier_calls"], values)).fetchall()
+async def lock_family_calls(
+    connection: Connection, tenant_id: str, root_session_id: str, run_id: str
+) -> list[OpenModelCall]:
+    """Lock and return the open calls that are not counted: those of the locked run, and those of
+    runs of the family that no runner holds.
+    """
+    values = {"tenant_id": tenant_id, "root_session_id": root_session_id, "run_id": run_id}
+    rows = await (await connection.execute(_SQL["lock_family_calls"], values)).fetchall()
     return [_call_of(row) for row in rows]
 
 
-async def take_model_call(connection: Connection, tenant_id: str, call_id: str) -> OpenModelCall | None:
-    """Delete the call and return it; None if it is not open."""
+async def set_counted(connection: Connection, tenant_id: str, calls: Sequence[OpenModelCall]) -> None:
+    """Mark the locked calls as counted."""
+    values = {"tenant_id": tenant_id, "call_ids": [call.call_id for call in calls]}
+    await connection.execute(_SQL["set_counted"], values)
+
+
+async def report_model_call(connection: Connection, tenant_id: str, call_id: str) -> OpenModelCall | None:
+    """Mark the call as reported, and return it; None if it was reported before."""
     values = {"tenant_id": tenant_id, "call_id": call_id}
-    row = await (await connection.execute(_SQL["take_model_call"], values)).fetchone()
+    row = await (await connection.execute(_SQL["report_model_call"], values)).fetchone()
+    return _call_of(row) if row else None
+
+
+async def delete_model_call(connection: Connection, tenant_id: str, call_id: str) -> OpenModelCall | None:
+    """Delete the call, and return it as it was; None if there is none."""
+    values = {"tenant_id": tenant_id, "call_id": call_id}
+    row = await (await connection.execute(_SQL["delete_model_call"], values)).fetchone()
     return _call_of(row) if row else None
 
 
@@ -147,9 +173,14 @@ async def sum_usage(connection: Connection, tenant_id: str, session_ids: Sequenc
     """Return what the ended runs of the sessions have used."""
     total: dict[str, Any] = {}
     for begin in range(0, len(session_ids), _PAGE):
-        values = {"tenant_id": tenant_id, "session_ids": list(session_ids[begin : begin + _PAGE])}
+        values = {
+            "tenant_id": tenant_id,
+            "session_ids": list(session_ids[begin : begin + _PAGE]),
+            "largest": _LARGEST,
+        }
         [row] = await (await connection.execute(_SQL["sum_usage"], values)).fetchall()
         for name, value in row.items():
-            total[name] = value if isinstance(value, str) else total.get(name, 0) + value
+            is_text = isinstance(value, str)
+            total[name] = value if is_text else min(total.get(name, 0) + value, _LARGEST)
     ended_run_count = total.pop("ended_run_count")
     return RunsTotal(total, len(session_ids), ended_run_count)

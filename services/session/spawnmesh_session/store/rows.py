@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from psycopg import AsyncCursor
@@ -76,6 +76,7 @@ def run_of(row: Row) -> Run:
         budget_session_id=row["budget_session_id"],
         wait_time=time_of(row["wait_time"]),
         counted_time=time_of(row["counted_time"]),
+        uncounted_time=timedelta(milliseconds=row["uncounted_millis"]),
         outputs=RunOutputs(
             begun_count=row["output_begun_count"],
             set_count=row["output_set_count"],

@@ -244,6 +244,14 @@ async def lock_lost_entry(connection: Connection, lost: LostRun) -> LostEntry | 
     return LostEntry(**row) if row else None
 
 
+async def get_lease_end(connection: Connection, tenant_id: str, run_id: str) -> datetime | None:
+    """Return the end of the run's lease, which may be past; None if no runner has the run."""
+    values = {"tenant_id": tenant_id, "run_id": run_id}
+    row = await (await connection.execute(_SQL["get_lease_end"], values)).fetchone()
+    end_time: datetime | None = row["due_time"] if row else None
+    return end_time
+
+
 async def lock_if_held(connection: Connection, tenant_id: str, run_id: str) -> bool:
     """Lock the entry of a run that is locked. Return whether a runner has its lease."""
     values = {"tenant_id": tenant_id, "run_id": run_id}

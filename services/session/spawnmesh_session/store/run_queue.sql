@@ -294,6 +294,10 @@ from run_queue
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 for update
 
+-- name: get_lease_end
+-- Takes no lock. Returns no row unless a runner has the run. Index: run_queue_pkey.
+select due_time from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s and leased
+
 -- name: lock_entry
 -- Locks the entry of a run that is locked: a heartbeat waits until the transaction ends. is_held:
 -- its lease has not expired. Returns no row if the run has ended. Index: run_queue_pkey.

@@ -178,7 +178,9 @@ where s.tenant_id = %(tenant_id)s
 -- name: release_run
 -- Locks the run. Does not count as an attempt. Returns no row if the run is not held at the epoch.
 -- Index: runs_pkey.
-update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now()
+update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now(),
+                uncounted_millis = uncounted_millis
+                    + greatest(extract(epoch from now() - coalesce(counted_time, now())) * 1000, 0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
@@ -188,14 +190,16 @@ returning *
 -- runs_pkey.
 update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now(),
                 delay_count = delay_count + 1, delay_reason = %(reason)s, delay_message = %(message)s,
-                not_before_time = now() + %(pause)s::interval
+                not_before_time = now() + %(pause)s::interval,
+                uncounted_millis = uncounted_millis
+                    + greatest(extract(epoch from now() - coalesce(counted_time, now())) * 1000, 0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
 
 -- name: set_counted_time
 -- Locks the run. Budgets have counted its work up to then. Index: runs_pkey.
-update runs set counted_time = %(now)s where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+update runs set counted_time = %(now)s, uncounted_millis = 0 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: give_back_attempt
 -- Locks the run. The runner at the epoch was not lost, but cut off by an outage: the attempt that

@@ -75,12 +75,20 @@ async def park_run_for_budget(
     return parked
 
 
-async def wait_for_other_budget(
-    connection: Connection, tenant_id: str, run_id: str, budget_session_id: str
+async def wait_on(
+    connection: Connection, tenant_id: str, run: Run, budget_session_id: str, expire_time: datetime
 ) -> None:
-    """Let the locked run, which waits for a budget, wait for that of another session."""
-    values = {"tenant_id": tenant_id, "run_id": run_id, "budget_session_id": budget_session_id}
-    await connection.execute(_SQL["wait_for_other_budget"], values)
+    """Let the locked run, which waits for a budget, wait for that of the session until then."""
+    values = {"tenant_id": tenant_id, "run_id": run.run_id, "budget_session_id": budget_session_id}
+    await connection.execute(_SQL["wait_on"], values)
+    await run_queue.park_entry(
+        connection,
+        tenant_id,
+        run.run_id,
+        attempt_count=run.attempt_count,
+        expire_time=expire_time,
+        for_budget=True,
+    )
 
 
 async def list_waiting_runs(

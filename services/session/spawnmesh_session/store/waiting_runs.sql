@@ -3,7 +3,9 @@
 -- Returns no row if the run is not held at the epoch. The transaction has read the time before.
 -- Index: runs_pkey.
 update runs set state = 'WAITING_APPROVAL', attempt_count = attempt_count - 1,
-                approval_count = approval_count + 1, approval_id = %(approval_id)s, wait_time = %(now)s
+                approval_count = approval_count + 1, approval_id = %(approval_id)s, wait_time = %(now)s,
+                uncounted_millis = uncounted_millis
+                    + greatest(extract(epoch from %(now)s - coalesce(counted_time, %(now)s)) * 1000, 0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
@@ -14,12 +16,14 @@ returning *
 -- Index: runs_pkey.
 update runs set state = 'WAITING_BUDGET', attempt_count = attempt_count - 1,
                 budget_session_id = %(budget_session_id)s, wait_time = %(now)s,
-                usage = coalesce(%(usage)s, usage)
+                usage = coalesce(%(usage)s, usage),
+                uncounted_millis = uncounted_millis
+                    + greatest(extract(epoch from %(now)s - coalesce(counted_time, %(now)s)) * 1000, 0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
 
--- name: wait_for_other_budget
+-- name: wait_on
 -- Locks the run, which waits for a budget. Index: runs_pkey.
 update runs set budget_session_id = %(budget_session_id)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state = 'WAITING_BUDGET'

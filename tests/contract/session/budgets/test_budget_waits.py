@@ -11,6 +11,7 @@ from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import budget_pb2 as pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.support.session.budgets import (
@@ -55,7 +56,7 @@ async def test_AwaitBudget__the_run_waits_without_a_lease_and_goes_on_when_the_l
     assert await refusal_of(spending.admit(again)) is Reason.SESSION_BUDGET_EXCEEDED
     seen = await events_until(mesh, session_id, lambda event: event.run_state == QUEUED and event.cursor > 4)
     waited = [event.detail for event in seen if event.run_state == WAITING]
-    assert waited == [f"model calls 1 of 1 of {session_id} used"]
+    assert waited == [f"the budget of session {session_id} is used up: model calls 1 of 1"]
     assert seen[-1].detail == "the budget has room"
 
 
@@ -225,6 +226,54 @@ async def test_AwaitBudget__waiting_runs_have_places_of_their_own(mesh: Mesh) ->
     await beat(mesh, second)
     await kill(mesh, first.session.session_id)
     assert (await spending.wait(second)).state == WAITING
+
+
+async def test_UpdateBudget__a_changed_wait_holds_for_waits_that_have_begun(
+    mesh: Mesh, postgres: Any
+) -> None:
+    spending = Spending(mesh)
+    held = await spending.waiting_run(max_wait=Duration(seconds=3600))
+    query = (
+        "select q.expire_time - r.wait_time as left_time from session.run_queue q join session.runs r"
+        " using (run_id) where run_id = %s"
+    )
+    for seconds in (7200, 60):
+        await spending.raise_limits(held.session.session_id, max_wait=Duration(seconds=seconds))
+        await wake(mesh)
+        [entry] = await rows(postgres, query, held.run.run_id)
+        assert entry["left_time"] == timedelta(seconds=seconds)
+    assert (await mesh.get(held.session.session_id)).latest_run.state == WAITING
+
+
+async def test_AwaitBudget__runs_that_fail_at_once_do_not_block_calls_of_their_parent(mesh: Mesh) -> None:
+    """The end of a child looks at the live run of its parent, whose calls lock it and the budgets."""
+    await mesh.put_agent(AgentProfile(agent_id="default", spawnable_agents=["default"]))
+    spending = Spending(mesh)
+    limits = {"max_cost_micros": 10, "max_wait": Duration()}
+    for _ in range(3):
+        root = await spending.held_run(spawn={"mode": OPEN}, **limits)
+        children = [await mesh.claim((await mesh.spawn_as(root)).session_id) for _ in range(3)]
+        calls = [await spending.admit(root, cost=0, tokens=0) for _ in range(6)]
+        await spending.record(calls.pop(), cost=10)
+        outcomes = await asyncio.gather(
+            *(spending.wait(child) for child in children), *(spending.record(call) for call in calls)
+        )
+        assert [run.state for run in outcomes[:3]] == [FAILED] * 3
+
+
+async def test_AwaitBudget__a_run_reads_no_amounts_of_the_budgets_of_its_ancestors(mesh: Mesh) -> None:
+    await mesh.put_agent(AgentProfile(agent_id="default", spawnable_agents=["default"]))
+    spending = Spending(mesh)
+    root = await spending.held_run(max_cost_micros=123_456)
+    child = await mesh.claim((await mesh.spawn_as(root)).session_id)
+    await spending.call(root, cost=200_000)
+    with pytest.raises(MeshError) as refused:
+        await spending.admit(child)
+    used_up = f"the budget of session {root.session.session_id} is used up: cost"
+    assert refused.value.message == f"{used_up}; give the run up with AwaitBudget"
+    assert (await spending.wait(child)).state == WAITING
+    seen = await events_until(mesh, child.session.session_id, lambda event: event.run_state == WAITING)
+    assert seen[-1].detail == used_up
 
 
 @pytest.mark.parametrize("name", ["WAITING_BUDGET", "RUN_STATE_WAITING_BUDGET"])

@@ -68,8 +68,13 @@ async def test_SpawnSession__without_a_budget_nothing_is_counted(mesh: Mesh) -> 
         pb.Budget(max_model_call_count=-1),
         pb.Budget(max_token_count=1, max_run_time=Duration(seconds=-1)),
         pb.Budget(max_token_count=1, max_wait=Duration(seconds=2592001)),
+        pb.Budget(max_token_count=1, max_run_time=Duration(nanos=400)),
+        pb.Budget(max_token_count=1, max_wait=Duration(nanos=400)),
     ],
-    ids=["none", "wait only", "tokens", "cost", "calls", "time", "long wait"],
+    ids=[
+        *("none", "wait only", "tokens", "cost", "calls", "time", "long wait"),
+        *("moment of time", "moment of wait"),
+    ],
 )
 async def test_SpawnSession__a_budget_that_makes_no_sense_is_refused(mesh: Mesh, limits: pb.Budget) -> None:
     assert await refusal_of(mesh.spawn(budget=limits)) is Reason.INVALID_REQUEST
@@ -158,6 +163,30 @@ async def test_GetSessionUsage__sums_the_ended_runs_of_the_family(mesh: Mesh) ->
     assert (await mesh.get(child.session.session_id)).latest_run.usage.cost_micros == 7
 
 
+@pytest.mark.parametrize("field", ["input_token_count", "cost_micros"])
+async def test_FailRun__usage_that_no_run_can_have_is_refused(mesh: Mesh, field: str) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    for value in (-1, 10**15 + 1, 2**63 - 1):
+        usage = TokenUsage(**{field: value})
+        request = run_pb.FailRunRequest(epoch=held.run.epoch, reason=153, message="x", usage=usage)
+        refused = mesh.run(held, mesh.runs.FailRun, request)
+        assert await refusal_of(refused) is Reason.INVALID_REQUEST, value
+
+
+async def test_GetSessionUsage__sums_that_are_too_large_are_shown_as_the_largest(
+    mesh: Mesh, postgres: Any
+) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    await fail(mesh, held)
+    async with superuser(postgres) as link:
+        await link.execute(
+            "update session.runs set usage = %s where run_id = %s",
+            ('{"cost_micros": 99999999999999999999999}', held.run.run_id),
+        )
+    total = (await Spending(mesh).usage(held.session.session_id)).family
+    assert total.usage.cost_micros == 9 * 10**18
+
+
 async def test_UpdateBudget__only_named_limits_change_and_each_change_is_an_event(mesh: Mesh) -> None:
     spending = Spending(mesh)
     held = await spending.held_run(max_cost_micros=500_000, max_token_count=9)
@@ -191,6 +220,10 @@ async def test_UpdateBudget__a_limit_below_the_use_and_an_old_etag_change_nothin
     assert await refusal_of(spending.admit(held)) is Reason.SESSION_BUDGET_EXCEEDED, "it stops the family"
     late = spending.raise_limits(session_id, max_cost_micros=900, etag=first.etag)
     assert await refusal_of(late) is Reason.ETAG_DIFFERS
+    await spending.raise_limits(session_id, max_cost_micros=70)
+    await spending.call(held, cost=50)
+    own = await spending.raise_limits(session_id, max_wait=Duration(seconds=9), max_token_count=5000)
+    assert own.budget.max_cost_micros == 70, "one that is exceeded can stay as it is"
     for mask in (["session_id"], ["max_run_time.seconds"], ["*", "max_wait"]):
         assert await refusal_of(spending.raise_limits(session_id, mask=mask)) is Reason.INVALID_REQUEST
 

@@ -79,13 +79,15 @@ class Budget(_message.Message):
     @_builtins.property
     def max_run_time(self) -> _duration_pb2.Duration:
         """The longest time for which runners work, over all runs: runs that work at the same time count
-        each. The time that a run waits in the queue, for a person or for its budget does not count.
+        each. The time that a run waits in the queue, for a person or for its budget does not count, nor
+        does the time of a run behind its last model call, or that of a lost runner behind its last one.
+        0, or at least a second.
         """
 
     @_builtins.property
     def max_wait(self) -> _duration_pb2.Duration:
         """How long a run waits for a higher limit before it fails with SESSION_BUDGET_EXCEEDED. Absent
-        means seven days. 0 means that it fails at once.
+        means seven days. 0 means that it fails at once; otherwise at least a second.
         """
 
     def __init__(
@@ -423,6 +425,7 @@ class AdmitModelCallRequest(_message.Message):
     LARGEST_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     LARGEST_COST_MICROS_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call. The router draws the id."""
     session_id: _builtins.str
@@ -433,6 +436,8 @@ class AdmitModelCallRequest(_message.Message):
     """The most that the call may use. It counts if nothing reports what the call has used."""
     largest_cost_micros: _builtins.int
     """The most that the call may cost."""
+    epoch: _builtins.int
+    """The epoch of the run's token. 0 if it is not known."""
     @_builtins.property
     def expires_in(self) -> _duration_pb2.Duration:
         """The time after which the call has ended, whatever happened."""
@@ -446,10 +451,11 @@ class AdmitModelCallRequest(_message.Message):
         largest_token_count: _builtins.int = ...,
         largest_cost_micros: _builtins.int = ...,
         expires_in: _duration_pb2.Duration | None = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires_in", b"expires_in"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "expires_in", b"expires_in", "largest_cost_micros", b"largest_cost_micros", "largest_token_count", b"largest_token_count", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "epoch", b"epoch", "expires_in", b"expires_in", "largest_cost_micros", b"largest_cost_micros", "largest_token_count", b"largest_token_count", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

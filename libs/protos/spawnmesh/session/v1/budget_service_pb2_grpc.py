@@ -88,9 +88,11 @@ class BudgetServiceServicer:
 
     def UpdateBudget(self, request, context):
         """Changes the limits of the budget of a session. If that makes room, the runs that wait for it are
-        queued within a second, and any runner goes on with them. No run can call it, so no agent raises
-        its own budget.
-        - BUDGET_BELOW_USAGE for a limit below what is used. A limit that equals it stops the family.
+        queued within a second (hundreds of them take longer), and any runner goes on with them. No run
+        can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that have
+        begun, too.
+        - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals it
+        stops the family.
         - BUDGET_MISSING if the session was spawned without a budget: nothing of it was counted.
         - ETAG_DIFFERS if the limits changed since. Without an etag the last of two changes holds.
         """
@@ -119,11 +121,11 @@ class BudgetServiceServicer:
         SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
         limits.
         - Earlier calls of the run that nothing has reported yet count with the most that they may use,
-        until they are reported: a run that makes calls at the same time cannot exceed a budget by
-        more than one of them.
+        until they are reported, and so do those of runs of the family that no runner holds any more: a
+        run that makes calls at the same time cannot exceed a budget by more than one of them.
         - A call that is not reported within `expires_in` counts with the most that it may use, for good.
-        - A repeat with the same `call_id` returns the same answer and counts once.
-        - RUN_LEASE_LOST for a run that has ended. A run of a session without a budget is admitted, and
+        - A repeat with the same `call_id` changes nothing, also when the call was reported since.
+        - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of a session without a budget is admitted, and
         nothing is counted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
