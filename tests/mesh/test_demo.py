@@ -100,6 +100,15 @@ def test_a_person_approves_what_the_child_spawns(demo: dict[str, Any]) -> None:
     assert approval["decided_by"]
 
 
+def test_the_family_waits_for_its_budget_until_a_person_raises_it(demo: dict[str, Any]) -> None:
+    budget = demo["budget"]
+    assert (budget["waits"], budget["changes"]) == (1, 1)
+    assert budget["changed_by"]
+    assert budget["calls"] >= sum(not attempt["reason"] for attempt in demo["attempts"]) > 1
+    assert budget["tokens"] == budget["tokens_of_runs"] > 0
+    assert budget["cost"] == budget["cost_of_runs"] > 0
+
+
 def test_hook_requests_one_revision_and_is_notified_of_every_end(demo: dict[str, Any]) -> None:
     (revision,) = demo["revisions"]
     assert revision["session_id"] == demo["receipt"]["session_id"]

@@ -12,6 +12,15 @@ export type {
   JsonObject,
 } from "./approvals.js";
 export type { Attachment, FileReference } from "./attachments.js";
+export type {
+  Budget,
+  BudgetChange,
+  BudgetLimit,
+  BudgetUsage,
+  SessionBudget,
+  SessionUsage,
+  UsageSum,
+} from "./budgets.js";
 export type { BashExecution, Block, Body, Entry, LabelKind, Message, Role, Writer } from "./entries.js";
 export {
   Aborted,

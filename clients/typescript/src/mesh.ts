@@ -11,6 +11,7 @@ import {
   prepareAttachments,
   type Sendable,
 } from "./attachments.js";
+import { type Budget, budgetMessage } from "./budgets.js";
 import { Files } from "./files.js";
 import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
 import {
@@ -75,6 +76,8 @@ export interface SpawnOptions {
   parentSessionId?: string;
   /** Begin with a copy of the messages of a session, or of the parent, up to this entry. */
   fork?: { sessionId?: string; seq: number };
+  /** What the session and all its descendants may use. While it is used up, their runs wait. */
+  budget?: Budget;
   /** For a day, the same id with the same task returns the same session. Drawn by default. */
   requestId?: string;
   timeoutMs?: number;
@@ -185,6 +188,7 @@ export class Mesh {
       ...(options.fork !== undefined && {
         fork: { sessionId: options.fork.sessionId ?? "", seq: BigInt(options.fork.seq) },
       }),
+      ...(options.budget !== undefined && { budget: budgetMessage(options.budget) }),
       ...(options.runTimeoutMs !== undefined && { runTimeout: durationFromMs(options.runTimeoutMs) }),
       ...(options.mountPath !== undefined && { attachAs: { mountPath: options.mountPath } }),
     };

@@ -7,6 +7,7 @@ import { HookService } from "./gen/spawnmesh/hook/v1/hook_service_pb.js";
 import { ModelRouterService } from "./gen/spawnmesh/model_router/v1/model_router_service_pb.js";
 import { OperationService } from "./gen/spawnmesh/operations/v1/operation_service_pb.js";
 import { ApprovalService } from "./gen/spawnmesh/session/v1/approval_service_pb.js";
+import { BudgetService } from "./gen/spawnmesh/session/v1/budget_service_pb.js";
 import { SessionService } from "./gen/spawnmesh/session/v1/session_service_pb.js";
 import { TenantService } from "./gen/spawnmesh/session/v1/tenant_service_pb.js";
 import { TokenService } from "./gen/spawnmesh/session/v1/token_service_pb.js";
@@ -52,6 +53,9 @@ export class Services {
   }
   get approval(): Client<typeof ApprovalService> {
     return this.client(ApprovalService, "session");
+  }
+  get budget(): Client<typeof BudgetService> {
+    return this.client(BudgetService, "session");
   }
   get transcript(): Client<typeof TranscriptService> {
     return this.client(TranscriptService, "transcript");

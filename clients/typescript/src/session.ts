@@ -1,6 +1,15 @@
 // One session: its events, its result, and what a client does with it.
 
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import {
+  type BudgetChange,
+  budgetMessage,
+  budgetView,
+  changedPaths,
+  type SessionBudget,
+  type SessionUsage,
+  sessionUsageView,
+} from "./budgets.js";
 import { downloadFile } from "./downloads.js";
 import { type Entry, entryView } from "./entries.js";
 import { MeshError, ResultTimeout, RunFailed } from "./errors.js";
@@ -141,7 +150,8 @@ export class Session {
   /**
    * Wait until the newest run has ended, and return its answer. Throws RunFailed if it has none,
    * ResultTimeout if it does not end in time, and a MeshError if the mesh does not answer. The wait goes on
-   * while the run waits for an approval: after a ResultTimeout, `latestRun` has its `approvalId`.
+   * while the run waits for an approval or its budget: after a ResultTimeout, `latestRun` has its
+   * `approvalId` or `budgetSessionId`.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<RunResult> {
     const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;
@@ -218,6 +228,34 @@ export class Session {
   async delete(): Promise<number> {
     const answer = await this.wire.deleteSession({ sessionId: this.id }, { timeoutMs: DELETE_MS });
     return answer.deletedSessionCount;
+  }
+
+  /**
+   * Return what the session and its descendants have used, and the budgets that they share. Runs that have
+   * not ended count in the budgets only.
+   */
+  async usage(): Promise<SessionUsage> {
+    return sessionUsageView(await this.#connection.services.budget.getSessionUsage({ sessionId: this.id }));
+  }
+
+  /**
+   * Change the limits that are named, and return the budget. null removes a limit. Runs that wait for the
+   * budget go on within a second if there is room. With the `etag` of the budget on which the change is
+   * based, no other change is overwritten.
+   *
+   * Throws FailedPrecondition BUDGET_MISSING if the session was spawned without a budget, and
+   * BUDGET_BELOW_USAGE for a limit below what is used; Aborted ETAG_DIFFERS; and TypeError for a limit that
+   * is 0 or negative.
+   */
+  async setBudget(change: BudgetChange, options: { etag?: string } = {}): Promise<SessionBudget> {
+    const { budget } = await this.#connection.services.budget.updateBudget({
+      sessionId: this.id,
+      budget: budgetMessage(change),
+      updateMask: { paths: changedPaths(change) },
+      etag: options.etag ?? "",
+    });
+    if (budget === undefined) throw new TypeError("the mesh answered without a budget");
+    return budgetView(budget);
   }
 
   /**

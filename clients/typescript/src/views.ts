@@ -62,6 +62,8 @@ export interface SessionView {
   readonly receipt: AttachmentReceipt | undefined;
   /** The entry at which the session was forked, if the spawn named one. */
   readonly fork: ForkPoint | undefined;
+  /** The sessions whose budgets it shares: its ancestors, the outermost first, and itself. */
+  readonly budgetSessionIds: readonly string[];
   readonly taskHash: string;
   readonly traceId: string;
   /** The reason, if the state is SPAWN_FAILED. */
@@ -87,6 +89,11 @@ export interface RunView {
   readonly interruptTime: Date | undefined;
   /** The approval for which the run waits, if the state is WAITING_APPROVAL. See `mesh.approvals`. */
   readonly approvalId: string | undefined;
+  /**
+   * The session whose budget is used up, if the state is WAITING_BUDGET: that of the run, or an ancestor.
+   * Its `setBudget` lets the run go on.
+   */
+  readonly budgetSessionId: string | undefined;
   /** The last time that something the run needs was unavailable. */
   readonly delay: RunDelay | undefined;
   /** The number of files that the run has published. See `session.outputs`. */
@@ -103,6 +110,10 @@ export interface RunDelay {
 }
 
 export interface TokenUsage {
+  /** The cost in units of the currency of the mesh. */
+  readonly cost: number;
+  /** The version of the price table. Of a sum: that of the last model call. */
+  readonly priceVersion: string | undefined;
   readonly inputTokens: number;
   readonly outputTokens: number;
   readonly cacheReadTokens: number;
@@ -199,6 +210,7 @@ export function sessionView(session: WireSession): SessionView {
     latestRun: session.latestRun && runView(session.latestRun),
     receipt: session.receipt && receiptView(session.receipt),
     fork: session.fork && { sessionId: session.fork.sessionId, seq: Number(session.fork.seq) },
+    budgetSessionIds: [...session.budgetSessionIds],
     taskHash: session.taskHash,
     traceId: session.traceId,
     failureReason: chosenName(WireReason, session.failureReason),
@@ -222,6 +234,7 @@ export function runView(run: WireRun): RunView {
     endTime: dateOf(run.endTime),
     interruptTime: dateOf(run.interruptTime),
     approvalId: present(run.approvalId),
+    budgetSessionId: present(run.budgetSessionId),
     outputFileCount: run.outputFileCount,
     outputTotalBytes: Number(run.outputTotalBytes),
     delay: run.delay && {
@@ -235,6 +248,8 @@ export function runView(run: WireRun): RunView {
 
 export function usageView(usage: WireUsage | undefined): TokenUsage {
   return {
+    cost: Number(usage?.costMicros ?? 0) / 1_000_000,
+    priceVersion: present(usage?.priceVersion ?? ""),
     inputTokens: Number(usage?.inputTokenCount ?? 0),
     outputTokens: Number(usage?.outputTokenCount ?? 0),
     cacheReadTokens: Number(usage?.cacheReadTokenCount ?? 0),

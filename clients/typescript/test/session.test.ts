@@ -71,6 +71,8 @@ test("a session has strings, dates, numbers, and undefined for what is absent", 
   assert.equal(session.latestRun?.state, "RUNNING");
   assert.equal(session.latestRun?.resultText, undefined);
   assert.deepEqual(session.latestRun?.usage, {
+    cost: 0,
+    priceVersion: undefined,
     inputTokens: 12,
     outputTokens: 3,
     cacheReadTokens: 0,

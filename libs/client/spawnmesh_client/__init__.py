@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
     from spawnmesh_client.approval_views import Approval, ApprovalPolicy, ApprovalState
     from spawnmesh_client.attachments import Attachment, ReferencedFile
+    from spawnmesh_client.budget_views import (
+        Budget,
+        BudgetLimit,
+        BudgetUsage,
+        SessionBudget,
+        SessionUsage,
+    )
     from spawnmesh_client.client import Mesh, connect
     from spawnmesh_client.live import (
         DraftRetracted,
@@ -65,6 +72,9 @@ if TYPE_CHECKING:
 _NAMES = {
     "spawnmesh_client.approval_views": ("Approval", "ApprovalPolicy", "ApprovalState"),
     "spawnmesh_client.attachments": ("Attachment", "ReferencedFile"),
+    "spawnmesh_client.budget_views": (
+        "Budget", "BudgetLimit", "BudgetUsage", "SessionBudget", "SessionUsage",
+    ),
     "spawnmesh_client.client": ("Mesh", "connect"),
     "spawnmesh_client.live": (
         "DraftRetracted", "EntryAppended", "LiveEvent", "SessionChanged", "TextDelta",
@@ -94,6 +104,9 @@ __all__ = [
     "ApprovalPolicy",
     "ApprovalState",
     "Attachment",
+    "Budget",
+    "BudgetLimit",
+    "BudgetUsage",
     "Cancelled",
     "Conflict",
     "DataLoss",
@@ -125,10 +138,12 @@ __all__ = [
     "RunNotDone",
     "RunState",
     "Session",
+    "SessionBudget",
     "SessionChanged",
     "SessionEvent",
     "SessionMode",
     "SessionState",
+    "SessionUsage",
     "Tenant",
     "TextDelta",
     "Unauthenticated",

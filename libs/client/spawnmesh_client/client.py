@@ -13,6 +13,8 @@ from spawnmesh_client.agents import Agents
 from spawnmesh_client.approvals import Approvals
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.attachments import Attachable, ReferencedFile, message_of, sendable
+from spawnmesh_client.budget_views import Budget
+from spawnmesh_client.budgets import budget_message
 from spawnmesh_client.connections import open_service
 from spawnmesh_client.discovery import find_mesh
 from spawnmesh_client.files import Files
@@ -55,6 +57,7 @@ class Mesh:
         parent: "Session | str" = "",
         fork_of: "Session | str" = "",
         fork_at_seq: int = 0,
+        budget: Budget | None = None,
         request_id: str | None = None,
         on_progress: OnProgress = no_progress,
     ) -> Session:
@@ -65,9 +68,11 @@ class Mesh:
         file that the mesh has, such as one of `OutputSet.references`. `mode`, `context`,
         `cleanup`, `runtime` and `thinking` are words such as `SessionMode.SESSION` or `"SESSION"`;
         `run_timeout` is in seconds. With `fork_at_seq`, the session begins with a copy of the
-        messages of `fork_of`, or of the parent, up to this entry. For a day, the same `request_id`
+        messages of `fork_of`, or of the parent, up to this entry. The session shares its `budget`
+        with all its descendants; runs wait while it is used up. For a day, the same `request_id`
         returns the same session.
-        Raises OSError for a file that cannot be read, and ValueError for an unknown word.
+        Raises OSError for a file that cannot be read, and ValueError for an unknown word and for a
+        limit of a budget that is 0 or negative.
         """
         words = {
             "thinking": number_of(thinking, thinking_pb2.ThinkingLevel.DESCRIPTOR),
@@ -91,6 +96,7 @@ class Mesh:
                 mount_path=mount_path,
                 parent_session_id=parent if isinstance(parent, str) else parent.session_id,
                 fork=_fork_point(fork_of, fork_at_seq),
+                budget=None if budget is None else budget_message(budget),
                 request_id=request_id,
                 on_progress=on_progress,
                 **_untyped(words),

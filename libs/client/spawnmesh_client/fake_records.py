@@ -5,7 +5,7 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.attachment_blob.v1.attachment_pb2 import (
@@ -24,7 +24,7 @@ from spawnmesh.content.v1.message_pb2 import (
     Role,
     Text,
 )
-from spawnmesh.session.v1 import approval_pb2, session_pb2
+from spawnmesh.session.v1 import approval_pb2, budget_pb2, session_pb2
 from spawnmesh.session.v1.output_pb2 import OutputSet
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry, EntryBody, Header, Label, SystemNote
@@ -38,6 +38,7 @@ _LIVE = (
     session_pb2.RUN_STATE_QUEUED,
     session_pb2.RUN_STATE_RUNNING,
     session_pb2.RUN_STATE_WAITING_APPROVAL,
+    session_pb2.RUN_STATE_WAITING_BUDGET,
 )
 _END_STATES: "dict[str, session_pb2.RunState.ValueType]" = {
     Reason.KILLED: session_pb2.RUN_STATE_KILLED,
@@ -61,7 +62,7 @@ class Outcome:
     """The scripted end of a run: an answer, an error, or none yet.
 
     With an `approval`, the run waits for a person first, and goes on with the next outcome. With
-    `files`, it publishes them, and goes on.
+    `files`, it publishes them, and goes on. With `used`, it has used this much, and goes on.
     """
 
     answer: Callable[[str], str] | None = None
@@ -70,11 +71,12 @@ class Outcome:
     approval: approval_pb2.Approval | None = None
     approval_seconds: float = 0.0
     files: tuple[FakeFile, ...] = ()
+    used: budget_pb2.BudgetUsage | None = None
 
     @property
     def is_held(self) -> bool:
         """True if the run goes on until the script ends it."""
-        return not (self.answer or self.error_reason or self.approval or self.files)
+        return not (self.answer or self.error_reason or self.approval or self.files or self.used)
 
 
 @dataclass(slots=True)
@@ -93,10 +95,13 @@ class SessionRecord:
     held: bool = False
     read: str = ""
     earlier_runs: dict[str, session_pb2.Run] = field(default_factory=dict)
+    budget: budget_pb2.SessionBudget | None = None
+    budget_wait_end: datetime | None = None
+    budget_used: str = ""
 
     @property
     def is_live(self) -> bool:
-        """True if a run is queued, is running or waits for a person."""
+        """True if a run is queued, is running or waits."""
         return self.session.HasField("latest_run") and self.session.latest_run.state in _LIVE
 
     @property
@@ -222,8 +227,39 @@ class SessionRecord:
         self.session.latest_run.state = session_pb2.RUN_STATE_QUEUED
         self._add_run_event()
 
+    @property
+    def waits_for_budget(self) -> bool:
+        """True if the run waits until a budget is raised."""
+        return self.is_live and self.session.latest_run.state == session_pb2.RUN_STATE_WAITING_BUDGET
+
+    def wait_for_budget(self, session_id: str, time: timedelta, used: str) -> None:
+        """Let the running run wait until the budget of a session is raised; without a time, let it
+        fail. `used` names the limits that are reached.
+        """
+        run = self.session.latest_run
+        run.state, run.budget_session_id = session_pb2.RUN_STATE_WAITING_BUDGET, session_id
+        run.attempt_count -= 1  # The wait is no attempt.
+        self.budget_wait_end, self.budget_used = utc_now() + time, used
+        if time:
+            self._add_run_event(f"{used} of {session_id} used")
+        else:
+            self._fail_for_budget()
+
+    def leave_budget(self) -> None:
+        """Queue the run that waits for a budget."""
+        run = self.session.latest_run
+        run.state, run.budget_session_id = session_pb2.RUN_STATE_QUEUED, ""
+        self._add_run_event("the budget has room")
+
+    def _fail_for_budget(self) -> None:
+        session_id = self.session.latest_run.budget_session_id
+        message = f"the budget of session {session_id} is used up: {self.budget_used}"
+        self.end_run(Outcome(None, Reason.SESSION_BUDGET_EXCEEDED, message))
+
     def expire(self) -> None:
-        """Apply the policy to the run if the time for a decision is over."""
+        """End the waiting run, or apply the policy of its approval, if its time is over."""
+        if self.waits_for_budget and self.budget_wait_end and self.budget_wait_end <= utc_now():
+            self._fail_for_budget()
         approval = self.pending
         if approval is None or approval.expire_time.ToDatetime(UTC) > utc_now():
             return
@@ -241,8 +277,8 @@ class SessionRecord:
         if outcome.answer is not None:
             self.read_texts()
             run.result_text = outcome.answer(self.read)
-            run.usage.input_token_count = len(self.read.split())
-            run.usage.output_token_count = len(run.result_text.split())
+            run.usage.input_token_count += len(self.read.split())
+            run.usage.output_token_count += len(run.result_text.split())
             answer = self.add_message(ROLE_ASSISTANT, run.result_text)
             answer.writer.run_id, answer.writer.epoch = run.run_id, run.epoch
             self.add_entry(EntryBody(label=Label(entry_id=answer.entry_id, kind=LABEL_KIND_FINAL)))
@@ -251,7 +287,7 @@ class SessionRecord:
             run.state = _END_STATES.get(outcome.error_reason, session_pb2.RUN_STATE_FAILED)
             run.error_reason = reason_number(outcome.error_reason)
             run.error_message = outcome.error_message
-        self.held = False
+        self.held, run.budget_session_id = False, ""
         run.end_time.CopyFrom(now())
         self._add_run_event()
         if self.session.mode == session_pb2.SESSION_MODE_RUN:
@@ -302,9 +338,10 @@ class SessionRecord:
         self.entries.append(entry)
         return entry
 
-    def _add_run_event(self) -> None:
+    def _add_run_event(self, detail: str = "") -> None:
         event = self.add_event(session_pb2.SESSION_EVENT_KIND_RUN)
         event.run_id, event.run_state = self.session.latest_run.run_id, self.session.latest_run.state
+        event.detail = detail
 
 
 def file_of(file: FakeFile) -> AttachmentFile:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from spawnmesh.session.v1 import approval_pb2, session_pb2
+from spawnmesh.session.v1 import approval_pb2, budget_pb2, session_pb2
 from spawnmesh.session.v1 import approval_service_pb2 as approval_rpc
 from spawnmesh.session.v1 import session_service_pb2 as rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
@@ -23,6 +23,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.fake_agents import DEFAULT_AGENT, FakeAgents
 from spawnmesh_client.fake_approvals import decide, is_wanted
+from spawnmesh_client.fake_budgets import FakeBudgets, usage_of
 from spawnmesh_client.fake_files import FakeFiles
 from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_live import watch_transcript
@@ -40,6 +41,7 @@ class FakeServices(FakeFiles):
         self.script: deque[Outcome] = deque()
         self.refusals: deque[MeshError] = deque()
         self._agents = FakeAgents()
+        self._budgets = FakeBudgets(self.records)
         self._requests: dict[str, tuple[bytes, str]] = {}
         self._deleted: set[str] = set()
 
@@ -94,6 +96,8 @@ class FakeServices(FakeFiles):
             for event in record.events[cursor:]:
                 cursor = event.cursor
                 yield rpc.WatchSessionResponse(event=event)
+                if event.kind == session_pb2.SESSION_EVENT_KIND_CLOSED:
+                    return  # The limits of a closed session can still be changed.
             if record.is_terminal or request.ends_at_newest:
                 return
             await asyncio.sleep(_POLL_SECONDS)
@@ -211,30 +215,61 @@ class FakeServices(FakeFiles):
         decide(record, approval, request)
         return approval_rpc.DecideApprovalResponse(approval=approval, run=record.run(approval.run_id))
 
+    async def GetSessionUsage(
+        self, request: budget_pb2.GetSessionUsageRequest
+    ) -> budget_pb2.GetSessionUsageResponse:
+        family = [self._looked_at(one.session.session_id) for one in self._family(request.session_id)]
+        return budget_pb2.GetSessionUsageResponse(
+            session=usage_of(family[:1]),
+            family=usage_of(family),
+            budgets=self._budgets.shared(family[0].session),
+        )
+
+    async def UpdateBudget(self, request: budget_pb2.UpdateBudgetRequest) -> budget_pb2.UpdateBudgetResponse:
+        record = self._looked_at(request.session_id)
+        return budget_pb2.UpdateBudgetResponse(budget=self._budgets.update(record, request))
+
     def end_held(self, session_id: str, outcome: Outcome) -> None:
         """End the held run of the session. Raises ValueError if it has none."""
         record = self._looked_at(session_id)
         if not record.held:
             raise ValueError(f"{session_id} has no run that is held")
-        record.end_run(outcome)
+        self._end(record, outcome)
 
     def _looked_at(self, session_id: str) -> SessionRecord:
         """Return the record after its queued run, if any, has run as scripted."""
         record = self._record(session_id)
         record.expire()
-        if record.is_live and not record.held and record.pending is None:
+        if record.is_live and not (record.held or record.pending or record.waits_for_budget):
             record.start_run()
-            outcome = self._next_outcome()
-            while outcome.files:
-                record.publish(outcome.files)
-                outcome = self._next_outcome()
-            if outcome.approval is not None:
-                record.wait_for_person(outcome)
-            elif outcome.is_held:
-                record.held = True
-            else:
-                record.end_run(outcome)
+            while self._budgets.admits_call(record):
+                if not self._take_step(record, self._next_outcome()):
+                    break
         return record
+
+    def _take_step(self, record: SessionRecord, outcome: Outcome) -> bool:
+        """Do what the next model call of the run says. Return True if the run then calls again."""
+        if outcome.files:
+            record.publish(outcome.files)
+            return True
+        if outcome.used is not None:
+            self._budgets.use(record, outcome.used)
+            return True
+        if outcome.approval is not None:
+            record.wait_for_person(outcome)
+        elif outcome.is_held:
+            record.held = True
+        else:
+            self._end(record, outcome)
+        return False
+
+    def _end(self, record: SessionRecord, outcome: Outcome) -> None:
+        """End the run, and count the tokens of its answer."""
+        usage = record.session.latest_run.usage
+        before = usage.input_token_count + usage.output_token_count
+        record.end_run(outcome)
+        tokens = usage.input_token_count + usage.output_token_count - before
+        self._budgets.count(record, tokens=tokens)
 
     def _sent(
         self, request: rpc.SendMessageRequest | rpc.InterruptRunRequest, run_id: str
@@ -315,7 +350,10 @@ class FakeServices(FakeFiles):
         if request.HasField("fork"):
             session.fork.session_id = request.fork.session_id or request.parent_session_id
             session.fork.seq = request.fork.seq
-        return SessionRecord(session, request, self.attach(request, session), [request.task])
+        record = SessionRecord(session, request, [], [request.task])
+        self._budgets.open(request, record)
+        record.files = self.attach(request, session)
+        return record
 
     def _next_outcome(self) -> Outcome:
         return self.script.popleft() if self.script else Outcome(lambda _: "done")

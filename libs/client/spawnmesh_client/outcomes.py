@@ -52,20 +52,31 @@ class RunFailed(Exception):
 class RunNotDone(TimeoutError):
     """The run had not ended when the time was over. It goes on in the mesh.
 
-    `approval_id` is set if it waits for a person.
+    `approval_id` is set if it waits for a person, and `budget_session_id` if it waits until the
+    budget of this session is raised.
     """
 
-    def __init__(self, session_id: str, run_id: str, state: RunState | None, approval_id: str = "") -> None:
+    def __init__(
+        self,
+        session_id: str,
+        run_id: str,
+        state: RunState | None,
+        approval_id: str = "",
+        budget_session_id: str = "",
+    ) -> None:
         super().__init__(session_id, run_id)
         self.session_id = session_id
         self.run_id = run_id
         self.state = state
         self.approval_id = approval_id
+        self.budget_session_id = budget_session_id
 
     def __str__(self) -> str:
         run = f"{self.run_id} is {self.state}" if self.state else "it has no run yet"
         if self.approval_id:
             run = f"{self.run_id} waits for a person to decide on {self.approval_id}"
+        elif self.budget_session_id:
+            run = f"{self.run_id} waits until the budget of {self.budget_session_id} is raised"
         return (
             f"{self.session_id} is not done: {run}; it goes on, and"
             f' `(await mesh.session("{self.session_id}")).result()` waits for it again'

@@ -1,6 +1,8 @@
 """The run that a worker's function works on: its task, its files, its context and its calls."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,10 @@ from spawnmesh.model_router.v1.generation_pb2 import STOP_REASON_REFUSAL
 from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh.session.v1 import run_service_pb2 as runs
+from spawnmesh.session.v1.budget_pb2 import AwaitBudgetRequest
+from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
+from spawnmesh.session.v1.session_pb2 import RUN_STATE_RUNNING
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
 from spawnmesh.transcript.v1.entry_pb2 import Entry as EntryMessage
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, EntryFilter
@@ -43,6 +48,12 @@ _RETRY_SECONDS = 60.0
 _GENERATE_SECONDS = 3600.0
 _PUBLISH_SECONDS = 60.0
 _TOKEN_BUDGET = 100_000
+_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class RunGivenUp(Exception):
+    """The run waits for its budget without a runner, or it has ended: stop its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,9 @@ class RunContext:
     is called again with the message after its answer.
     """
     inbox_read_count: int = field(default=0, repr=False)
+    is_given_up: bool = False
+    """True from the moment at which the run waits for its budget."""
+    budget_pause_seconds: float = field(default=_PAUSE_SECONDS, repr=False)
 
     async def assemble(self, *, token_budget: int = 0, model: str = "") -> AssembledContext:
         """Return what a model would read of the transcript, without the system prompt."""
@@ -115,7 +129,9 @@ class RunContext:
         """Call a model with the prompt, or with the assembled context, and return its answer.
 
         The models are those of the run, the system prompt is the agent's, and tokens count for the
-        run. Raises FailedPrecondition MODEL_REFUSED if the model refuses.
+        run. Raises FailedPrecondition MODEL_REFUSED if the model refuses, and ResourceExhausted
+        SESSION_BUDGET_EXCEEDED if a budget that the session shares is used up: let it pass, or call
+        `wait_for_budget`.
         """
         messages = [_message(ROLE_USER, prompt)] if prompt else (await self.assemble()).messages
         models = [model] if model else list(self.claimed.models)
@@ -129,13 +145,39 @@ class RunContext:
         )
         peer = self.mesh.wire.service("model-router")
         stub = ModelRouterServiceStub(peer.channel)
-        async for answer in peer.stream(stub.Generate, request, timeout_seconds=_GENERATE_SECONDS):
-            for event in answer.events:
-                if event.HasField("text_delta") and on_text is not None:
-                    on_text(event.text_delta.text)
-                elif event.HasField("completion"):
-                    return self._completed(event.completion)
+        try:
+            async for answer in peer.stream(stub.Generate, request, timeout_seconds=_GENERATE_SECONDS):
+                for event in answer.events:
+                    if event.HasField("text_delta") and on_text is not None:
+                        on_text(event.text_delta.text)
+                    elif event.HasField("completion"):
+                        return self._completed(event.completion)
+        except MeshError as error:
+            _add(self.usage, _used_usage(error.facts))
+            raise
         raise MeshError(Reason.STREAM_BROKEN, "the model router ended the answer without a completion")
+
+    async def wait_for_budget(self) -> None:
+        """Give the run up after a model call was refused with SESSION_BUDGET_EXCEEDED, until its
+        budgets have room. Return if they have room by now: call the model again.
+
+        Otherwise it raises RunGivenUp, which ends the function: let it pass. The run then waits
+        without a runner, and its workspace is removed. When the budget is raised, a worker claims
+        the run and calls the function from its beginning; messages that it has appended, and files
+        that it has published, stay. If the budget says that nothing waits, the run has failed.
+
+        A function that lets the refusal pass need not call it: the worker does so.
+        """
+        epoch = self.claimed.run.epoch
+        peer = self.mesh.wire.service("session")
+        request = AwaitBudgetRequest(epoch=epoch, usage=self.usage)
+        run = (await call_again(peer, BudgetServiceStub(peer.channel).AwaitBudget, request)).run
+        if run.state != RUN_STATE_RUNNING or run.epoch != epoch:
+            self.is_given_up = True
+            raise RunGivenUp
+        # The room may be that of a call under way, and be taken again soon.
+        await asyncio.sleep(self.budget_pause_seconds)
+        self.budget_pause_seconds = min(2 * self.budget_pause_seconds, _LONGEST_PAUSE_SECONDS)
 
     async def append(self, text: str, *, role: "Role.ValueType" = ROLE_ASSISTANT) -> str:
         """Append a message to the transcript and return the id of its entry."""
@@ -250,9 +292,9 @@ class RunContext:
         return entry_view(page.entries[0]).text if page.entries else ""
 
     def _completed(self, completion: Any) -> Generated:
-        for used in (completion.message.usage, completion.failed_usage):
-            for name in TokenUsage.DESCRIPTOR.fields_by_name:
-                setattr(self.usage, name, getattr(self.usage, name) + getattr(used, name))
+        _add(self.usage, completion.failed_usage)
+        _add(self.usage, completion.message.usage)
+        self.budget_pause_seconds = _PAUSE_SECONDS
         text = _text_of(completion.message)
         if completion.stop_reason == STOP_REASON_REFUSAL:
             raise MeshError(Reason.MODEL_REFUSED, "the model refused to answer")
@@ -260,7 +302,12 @@ class RunContext:
 
 
 def run_context(claimed: runs.ClaimedRun, mesh: Mesh, workspace: Path) -> RunContext:
-    """Return the context of a claimed run."""
+    """Return the context of a claimed run.
+
+    Its usage begins with that of the time before the run waited for its budget.
+    """
+    usage = TokenUsage()
+    usage.CopyFrom(claimed.run.usage)
     return RunContext(
         mesh,
         session_view(claimed.session, mesh.wire),
@@ -270,6 +317,7 @@ def run_context(claimed: runs.ClaimedRun, mesh: Mesh, workspace: Path) -> RunCon
         instruction="",
         workspace=workspace,
         claimed=claimed,
+        usage=usage,
     )
 
 
@@ -282,6 +330,25 @@ async def call_again(peer: TokenPeer, method: Any, request: Any, *, timeout_seco
             return await peer.unary(method, request, timeout_seconds=timeout_seconds)
         except MeshError as error:
             await retry.wait_before_next(error)
+
+
+def _add(total: TokenUsage, used: TokenUsage) -> None:
+    """Add the usage of a model call. The version of the prices is that of the last call."""
+    for name, field_ in TokenUsage.DESCRIPTOR.fields_by_name.items():
+        value = getattr(used, name)
+        if field_.cpp_type != field_.CPPTYPE_STRING:
+            setattr(total, name, getattr(total, name) + value)
+        elif value:
+            setattr(total, name, value)
+
+
+def _used_usage(facts: Mapping[str, str]) -> TokenUsage:
+    """Return the usage of a model call that failed, which the facts of its error name."""
+    used = TokenUsage()
+    for name in TokenUsage.DESCRIPTOR.fields_by_name:
+        with suppress(KeyError, ValueError, TypeError):
+            setattr(used, name, int(facts[f"used_{name}"]))
+    return used
 
 
 def _said(entry: EntryMessage) -> Message | None:

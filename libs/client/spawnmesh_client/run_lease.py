@@ -9,7 +9,7 @@ from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 
-from spawnmesh_client.run_context import RunContext
+from spawnmesh_client.run_context import RunContext, RunGivenUp
 
 PASSING = (Unavailable, DeadlineExceeded, ResourceExhausted, Cancelled)
 """The errors after which the same call may succeed later."""
@@ -70,6 +70,7 @@ class RunLease:
 
         Raises RunInterrupted if the run was interrupted before the block, or during a block that
         ended with an error: the cancellation may be its cause. A block without an error goes on.
+        Raises RunGivenUp for any error of a block in which the run was given up.
         """
         if self._is_interrupted:
             raise RunInterrupted
@@ -80,6 +81,8 @@ class RunLease:
                 finally:
                     self._scope = None
         except Exception as error:
+            if self._context.is_given_up:
+                raise RunGivenUp from error
             if self._is_interrupted:
                 raise RunInterrupted from error
             raise

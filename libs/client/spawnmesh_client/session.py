@@ -4,12 +4,17 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
+from types import EllipsisType
 
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
+from spawnmesh_client.budget_views import SessionBudget, SessionUsage, budget_view, usage_view
+from spawnmesh_client.budgets import changed_budget, get_usage, update_budget
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.live import LiveEvent, live_event
 from spawnmesh_client.live_streams import LivePosition, live_messages
@@ -50,7 +55,8 @@ class Session(SessionFields):
         if not answer.done:
             if run is None:
                 raise RunNotDone(ended.session_id, "", None)
-            raise RunNotDone(ended.session_id, run.run_id, run.state, run.approval_id)
+            waits_for = (run.approval_id, run.budget_session_id)
+            raise RunNotDone(ended.session_id, run.run_id, run.state, *waits_for)
         if run is not None and run.state is RunState.SUCCEEDED:
             return Result(run.result_text, run.usage, run)
         raise RunFailed(
@@ -146,6 +152,37 @@ class Session(SessionFields):
             filter=f"parent_session_id = {self.session_id}", view=session_pb2.SESSION_VIEW_FULL
         ):
             yield session_view(child, self._wire)
+
+    async def usage(self) -> SessionUsage:
+        """Return what the session and its descendants have used, and the budgets that they share.
+
+        Runs that have not ended count in the budgets only.
+        """
+        return usage_view(await get_usage(self._wire.service("session"), self.session_id))
+
+    async def set_budget(
+        self,
+        *,
+        cost: float | Decimal | EllipsisType | None = ...,
+        tokens: int | EllipsisType | None = ...,
+        calls: int | EllipsisType | None = ...,
+        run_time: timedelta | float | EllipsisType | None = ...,
+        wait: timedelta | float | EllipsisType | None = ...,
+        etag: str = "",
+    ) -> SessionBudget:
+        """Change the limits that are given, and return the budget. They are as in `Budget`.
+
+        None removes a limit. Runs that wait for the budget go on within a second if there is room.
+        With the `SessionBudget.etag` that the change is based on, no other change is overwritten.
+
+        Raises FailedPrecondition BUDGET_MISSING if the session was spawned without a budget, and
+        BUDGET_BELOW_USAGE for a limit below what is used; Conflict ETAG_DIFFERS; and ValueError
+        without a limit, and for one that is 0 or negative.
+        """
+        limits = {"cost": cost, "tokens": tokens, "calls": calls, "run_time": run_time, "wait": wait}
+        budget, paths = changed_budget(limits)
+        peer = self._wire.service("session")
+        return budget_view(await update_budget(peer, self.session_id, budget, paths, etag=etag))
 
     async def outputs(self, *, run_id: str = "") -> AsyncIterator[OutputSet]:
         """Yield the files that runs of the session have published, or one run, in the order in

@@ -111,6 +111,8 @@ class SyncSession(SessionFields):
     delete = _blocking(Session.delete)
     refresh = _session(Session.refresh)
     children = _sessions(Session.children)
+    usage = _blocking(Session.usage)
+    set_budget = _blocking(Session.set_budget)
     outputs = _iterated(Session.outputs)
     save_outputs = _blocking(Session.save_outputs)
     transcript = _iterated(Session.transcript)

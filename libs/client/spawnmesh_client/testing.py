@@ -6,17 +6,20 @@
     assert result.text == "42"
 
 It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
-sessions, transcripts, files, agents and approvals; every other call is refused. `Session.live`
-yields the text of each answer in two deltas before its entry.
+sessions, transcripts, files, agents, approvals and budgets; every other call is refused.
+`Session.live` yields the text of each answer in two deltas before its entry.
 `sync.blocking(FakeMesh())` gives its blocking methods.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any, cast
 
 from spawnmesh.session.v1 import approval_pb2
+from spawnmesh.session.v1.budget_pb2 import BudgetUsage
 from spawnmesh_calls.connection import Connection
 from spawnmesh_core.errors import Fact, MeshError
 from spawnmesh_core.reasons import Reason
@@ -92,6 +95,27 @@ class FakeMesh(Mesh):
         found = tuple(map(read_file, files))
         require_distinct(found)
         self._fake.script.append(Outcome(files=found))
+
+    def uses(
+        self,
+        *,
+        cost: float | Decimal = 0,
+        tokens: int = 0,
+        calls: int = 1,
+        run_time: timedelta | float = 0,
+    ) -> None:
+        """Script the next run: its model calls use this much, and it goes on with the next script.
+
+        Every script is one model call of the run. It waits for its budget, as WAITING_BUDGET,
+        before a model call if a limit is reached. The tokens are output, and `run_time` is a
+        timedelta or in seconds.
+        """
+        used = BudgetUsage(cost_micros=round(Decimal(str(cost)) * 1_000_000), token_count=tokens)
+        used.model_call_count = calls
+        used.run_time.FromTimedelta(
+            run_time if isinstance(run_time, timedelta) else timedelta(seconds=run_time)
+        )
+        self._fake.script.append(Outcome(used=used))
 
     def requests_approval(
         self,

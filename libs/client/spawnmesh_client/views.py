@@ -41,6 +41,7 @@ class RunState(Word):
     KILLED = auto()
     INTERRUPTED = auto()
     WAITING_APPROVAL = auto()
+    WAITING_BUDGET = auto()
 
     @property
     def is_terminal(self) -> bool:
@@ -109,6 +110,7 @@ class EventKind(Word):
     CLOSED = auto()
     REVISION_CAPPED = auto()
     FILES_PUBLISHED = auto()
+    BUDGET_CHANGED = auto()
 
 
 class ReceiptWarning(Word):
@@ -164,12 +166,19 @@ class Role(Word):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens used by model calls."""
+    """Tokens and cost of model calls. The cost is in millionths of the currency of the mesh."""
 
     input_token_count: int = 0
     output_token_count: int = 0
     cache_read_token_count: int = 0
     cache_write_token_count: int = 0
+    cost_micros: int = 0
+    price_version: str = ""
+
+    @property
+    def cost(self) -> float:
+        """The cost in units of the currency."""
+        return self.cost_micros / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +212,7 @@ class Run:
     approval_id: str
     output_file_count: int
     output_total_bytes: int
+    budget_session_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,3 +379,4 @@ class SessionFields:
     archive_time: datetime | None
     thinking: ThinkingLevel | None
     metadata: Mapping[str, str]
+    budget_session_ids: tuple[str, ...]

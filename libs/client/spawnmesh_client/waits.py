@@ -1,6 +1,6 @@
 """The wait for the end of a run."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as rpc
@@ -12,8 +12,8 @@ from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.view_of import duration_of
 
-OnSession = Callable[[session_pb2.Session], None]
-"""Is called with a session each time that it was read."""
+OnSession = Callable[[session_pb2.Session], Awaitable[None] | None]
+"""Is called with a session each time that it was read, and awaited if it is asynchronous."""
 
 # A longer wait is split into several calls, so that no proxy takes it for dead.
 _CALL_SECONDS = 60.0
@@ -45,6 +45,8 @@ async def wait_session(
             continue
         retry.record_answer()
         if on_session is not None:
-            on_session(answer.session)
+            reporting = on_session(answer.session)
+            if reporting is not None:
+                await reporting
         if answer.done or part == left:
             return answer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ReferencedFile
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
-from spawnmesh.session.v1 import session_pb2, tenant_pb2
+from spawnmesh.session.v1 import budget_pb2, session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -77,6 +77,7 @@ class WireMesh:
         mount_path: str = "",
         parent_session_id: str = "",
         fork: session_pb2.ForkPoint | None = None,
+        budget: budget_pb2.Budget | None = None,
         request_id: str | None = None,
         wait_seconds: float | None = None,
         on_progress: OnProgress = no_progress,
@@ -112,6 +113,7 @@ class WireMesh:
             attach_as=session_rpc.AttachAs(mount_path=mount_path) if mount_path else None,
             parent_session_id=parent_session_id,
             fork=fork,
+            budget=budget,
         )
         with files.named():
             answer = await self._session.unary(

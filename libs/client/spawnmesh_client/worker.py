@@ -31,7 +31,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.task_group import first_failure
 
 from spawnmesh_client.client import Mesh
-from spawnmesh_client.run_context import RunContext, call_again, run_context
+from spawnmesh_client.run_context import RunContext, RunGivenUp, call_again, run_context
 from spawnmesh_client.run_lease import PASSING, LeaseNotRenewed, RunInterrupted, RunLease
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.view_of import number_of
@@ -164,8 +164,8 @@ class Worker:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def _execute(self, claimed: pb.ClaimedRun) -> None:
-        """Work on one run and end it: with an answer, as interrupted, as failed, or back in the
-        queue.
+        """Work on one run and end it: with an answer, as interrupted, as failed, back in the queue,
+        or waiting for its budget.
         """
         token = [claimed.run_token]
         peers = {
@@ -181,6 +181,8 @@ class Worker:
             except asyncio.CancelledError:
                 await _release(context)
                 raise
+            except RunGivenUp:
+                _log.info("%s is given up: a budget of its session is used up", context.run_id)
             except LeaseNotRenewed:
                 _log.warning("%s is given up: its lease could not be renewed", context.run_id)
             except Exception as error:  # noqa: BLE001 - a failed run does not end the worker
@@ -225,10 +227,29 @@ class Worker:
         accepted = False
         while not accepted:
             async with lease.interruptible():
-                answer = await function(context)
+                answer = await _called(function, context)
                 if not isinstance(answer, str):
                     raise TypeError("the function of an agent returns its answer as text")
             accepted = await _offer(context, answer)
+
+
+async def _called(function: AgentFunction, context: RunContext) -> str:
+    """Return the answer of the function. Call it again if its model call was refused, and the
+    budgets have room by now.
+
+    Raises RunGivenUp if they have none, also if the function goes on without its run.
+    """
+    while True:
+        try:
+            answer = await function(context)
+        except Exception as error:
+            if context.is_given_up or not refused_with(error, Reason.SESSION_BUDGET_EXCEEDED):
+                raise
+            await context.wait_for_budget()
+        else:
+            if context.is_given_up:
+                raise RunGivenUp
+            return answer
 
 
 async def _offer(context: RunContext, answer: str) -> bool:

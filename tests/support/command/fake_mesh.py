@@ -58,6 +58,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.support.command.approvals import FakeApprovals
+from tests.support.command.budgets import FakeBudgets
 from tests.support.command.live import FakeLive
 
 SESSION_ID = new_id(IdKind.SESSION)
@@ -68,6 +69,7 @@ _LIVE = (
     session_pb2.RUN_STATE_RUNNING,
     session_pb2.RUN_STATE_FINALIZING,
     session_pb2.RUN_STATE_WAITING_APPROVAL,
+    session_pb2.RUN_STATE_WAITING_BUDGET,
 )
 
 
@@ -324,6 +326,7 @@ class FakeMesh:
     tokens: FakeTokens = field(default_factory=FakeTokens, kw_only=True)
     approvals: FakeApprovals = field(default_factory=FakeApprovals, kw_only=True)
     live: FakeLive = field(default_factory=FakeLive, kw_only=True)
+    budgets: FakeBudgets = field(default_factory=FakeBudgets, kw_only=True)
 
     async def run(self, *arguments: str) -> Any:
         """Run the command in another thread with its own event loop, and return its result."""
@@ -400,17 +403,18 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
     """Return a session and a transcript service that `mesh.json` names."""
     sessions, tenants, tokens, transcript = FakeSessions(), FakeTenants(), FakeTokens(), FakeTranscript()
-    approvals, live = FakeApprovals(), FakeLive()
+    approvals, live, budgets = FakeApprovals(), FakeLive(), FakeBudgets()
+    add = add_sessions(sessions, tenants, tokens, approvals)
 
     def add_transcript(server: MeshServer) -> None:
         add_TranscriptServiceServicer_to_server(transcript, server)
         add_LiveServiceServicer_to_server(live, server)
 
     async with (
-        served("session", keys, add_sessions(sessions, tenants, tokens, approvals)) as session_target,
+        served("session", keys, add, budgets.add_to) as session_target,
         served("transcript", keys, add_transcript) as transcript_target,
     ):
         targets = {"session": session_target, "transcript": transcript_target}
         write_mesh_file(tmp_path, keys, targets)
         parts = (tmp_path, sessions, tenants, transcript, targets)
-        yield FakeMesh(*parts, tokens=tokens, approvals=approvals, live=live)
+        yield FakeMesh(*parts, tokens=tokens, approvals=approvals, live=live, budgets=budgets)

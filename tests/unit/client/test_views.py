@@ -11,9 +11,9 @@ from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import delivery_pb2, event_pb2, hook_service_pb2
 from spawnmesh.model_router.v1 import routing_pb2
-from spawnmesh.session.v1 import approval_pb2, session_pb2, session_service_pb2, tenant_pb2
+from spawnmesh.session.v1 import approval_pb2, budget_pb2, session_pb2, session_service_pb2, tenant_pb2
 from spawnmesh.transcript.v1 import entry_pb2, search_service_pb2
-from spawnmesh_client import approval_views, resource_views, views
+from spawnmesh_client import approval_views, budget_views, resource_views, views
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.outcomes import RunFailed, RunNotDone
 from spawnmesh_client.session import Session
@@ -35,6 +35,7 @@ MESSAGES: dict[type[Any], Any] = {
     views.Deleted: session_service_pb2.DeleteSessionResponse,
     approval_views.ApprovalPolicy: approval_pb2.ApprovalPolicy,
     approval_views.Question: approval_pb2.Question,
+    budget_views.UsageSum: budget_pb2.UsageTotal,
     resource_views.Agent: tenant_pb2.AgentProfile,
     resource_views.Model: routing_pb2.ModelInfo,
     resource_views.Cooldown: routing_pb2.Cooldown,
@@ -60,6 +61,7 @@ ENUMS: dict[Any, Any] = {
     views.Role: message_pb2.Role,
     approval_views.ApprovalState: approval_pb2.ApprovalState,
     approval_views.ExpiryPolicy: approval_pb2.ExpiryPolicy,
+    budget_views.BudgetLimit: budget_pb2.BudgetLimit,
     resource_views.CooldownScope: routing_pb2.CooldownScope,
     resource_views.ProviderKind: routing_pb2.ProviderKind,
     resource_views.DeliveryDecision: delivery_pb2.DeliveryDecision,
@@ -142,7 +144,7 @@ def test_reasons_of_a_run_are_those_of_refusals_and_a_new_one_is_unknown() -> No
 
 
 def test_run_has_ended_in_every_state_that_is_not_live() -> None:
-    live = {"UNKNOWN", "QUEUED", "RUNNING", "WAITING_APPROVAL", "FINALIZING"}
+    live = {"UNKNOWN", "QUEUED", "RUNNING", "WAITING_APPROVAL", "WAITING_BUDGET", "FINALIZING"}
     assert {state for state in views.RunState if not state.is_terminal} == live
 
 

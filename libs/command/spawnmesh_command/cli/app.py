@@ -14,6 +14,7 @@ from spawnmesh_command.cli import (
     approvals,
     attachments,
     audit,
+    budgets,
     hooks,
     jobs,
     operations,
@@ -43,6 +44,7 @@ def build_app() -> typer.Typer:
     for commands in (
         sessions,
         approvals,
+        budgets,
         agents,
         transcripts,
         attachments,

@@ -16,13 +16,15 @@ from spawnmesh_client.token_peer import UnknownPeer
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 
+from spawnmesh_command.cli.budget_text import waiting_lines
 from spawnmesh_command.cli.entries import entry_text
 from spawnmesh_command.cli.outputs import text_of_sets
-from spawnmesh_command.cli.show import event_line, one_line, plain, print_json, value_of, waiting_line
+from spawnmesh_command.cli.show import event_line, one_line, plain, print_json, value_of
 
 _RETRACTED = "— retracted: the text above does not count —"
 _HIDDEN_KINDS = ("header", "label")
 _CATCH_UP_SECONDS = 10.0
+_WAITING = (session_pb2.RUN_STATE_WAITING_APPROVAL, session_pb2.RUN_STATE_WAITING_BUDGET)
 _NAMES = {
     session_pb2.SessionEvent: "session_event",
     DraftDelta: "draft_delta",
@@ -166,13 +168,10 @@ async def print_session_live(mesh: WireMesh, printer: LivePrinter) -> None:
         async for message in messages:
             printer.take(message)
             event = message.message
-            if (
-                isinstance(event, session_pb2.SessionEvent)
-                and event.run_state == session_pb2.RUN_STATE_WAITING_APPROVAL
-            ):
+            if isinstance(event, session_pb2.SessionEvent) and event.run_state in _WAITING:
                 with suppress(MeshError):  # The watch goes on without the line.
-                    if line := waiting_line((await mesh.session(session_id)).latest_run):
-                        printer.hint(line)
+                    if lines := await waiting_lines(mesh, (await mesh.session(session_id)).latest_run):
+                        printer.hint(lines)
     if printer.set_ids and (text := await text_of_sets(mesh, session_id, printer.set_ids)):
         printer.hint(f"\n{text}")
 

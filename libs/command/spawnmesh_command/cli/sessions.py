@@ -14,6 +14,8 @@ from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli import live
 from spawnmesh_command.cli import session_removal as session_ends
+from spawnmesh_command.cli.budget_text import waiting_lines
+from spawnmesh_command.cli.budgets import LIMITS, budget_of
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.outputs import published_text
 from spawnmesh_command.cli.references import attach_from_of, references_of
@@ -26,7 +28,6 @@ from spawnmesh_command.cli.show import (
     print_sessions,
     run_state,
     value_of,
-    waiting_line,
 )
 from spawnmesh_command.cli.thinking import Thinking, thinking_level
 from spawnmesh_command.cli.transfers import progress_bars
@@ -93,6 +94,14 @@ def spawn(
     fork_at: Annotated[
         int, typer.Option(min=0, max=INT64_MAX, help="Begin with a copy up to this entry, by its seq.")
     ] = 0,
+    budget: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help=f"What it and its descendants may use together, such as `{LIMITS}`. While it is used"
+            " up, runs wait for a higher limit: `wait` at most, else seven days.",
+        ),
+    ] = "",
     request_id: Annotated[
         str, typer.Option(help="A repeated spawn with this id returns the same session.")
     ] = "",
@@ -116,6 +125,7 @@ def spawn(
     """
     pairs = _pairs(metadata or ())
     wanted = [attach_from_of(text) for text in attach_from or ()]
+    limits = budget_of(budget)
     if fork_of and not fork_at:
         raise typer.BadParameter("say up to which entry: --fork-at SEQ", param_hint="--fork-of")
     fork = session_pb2.ForkPoint(session_id=fork_of, seq=fork_at) if fork_at else None
@@ -135,6 +145,7 @@ def spawn(
                 thinking=thinking_level(thinking),
                 parent_session_id=parent,
                 fork=fork,
+                budget=limits,
                 request_id=request_id or None,
                 mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,
                 cleanup=session_pb2.CLEANUP_KEEP if keep else session_pb2.CLEANUP_UNSPECIFIED,
@@ -314,14 +325,16 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 async def _waited(
     mesh: WireMesh, session_id: str, timeout_seconds: float
 ) -> tuple[session_pb2.Session, bool]:
-    """Wait, and print a line to standard error whenever the run begins to wait for a person."""
+    """Wait, and print a line to standard error whenever the run begins to wait for a person or a
+    budget.
+    """
     printed = {""}
 
-    def on_session(session: session_pb2.Session) -> None:
-        line = waiting_line(session.latest_run)
-        if line not in printed:
-            printed.add(line)
-            print(line, file=sys.stderr, flush=True)
+    async def on_session(session: session_pb2.Session) -> None:
+        lines = await waiting_lines(mesh, session.latest_run)
+        if lines not in printed:
+            printed.add(lines)
+            print(lines, file=sys.stderr, flush=True)
 
     answer = await mesh.wait(session_id, timeout_seconds, on_session)
     return answer.session, answer.done

@@ -26,6 +26,7 @@ from spawnmesh.session.v1.session_pb2 import (
     RUN_STATE_QUEUED,
     RUN_STATE_RUNNING,
     RUN_STATE_WAITING_APPROVAL,
+    RUN_STATE_WAITING_BUDGET,
     Run,
     RunState,
     Session,
@@ -102,7 +103,7 @@ def when(stamp: Timestamp) -> str:
 
 
 def print_sessions(sessions: Sequence[Session]) -> None:
-    """Print a row for each session, and what to type if runs wait for a person."""
+    """Print a row for each session, and what to type if runs wait for a person or a budget."""
     print_table(
         ("session", "state", "run", "agent", "created", "label"),
         (
@@ -113,6 +114,9 @@ def print_sessions(sessions: Sequence[Session]) -> None:
     waiting = sum(one.latest_run.state == RUN_STATE_WAITING_APPROVAL for one in sessions)
     if waiting:
         print(f"runs that wait for an approval: {waiting}; see `spawnmesh approvals list`")
+    waiting = sum(one.latest_run.state == RUN_STATE_WAITING_BUDGET for one in sessions)
+    if waiting:
+        print(f"runs that wait for a budget: {waiting}; see `spawnmesh budget SESSION_ID`")
 
 
 def print_tenants(tenants: Sequence[Tenant]) -> None:
@@ -256,7 +260,11 @@ def event_line(event: SessionEvent) -> str:
 
 
 def waiting_line(run: Run) -> str:
-    """Return what a run waits for and what to type, if it waits for a person; else nothing."""
+    """Return what a run waits for and what to type, if it waits for a person or for its budget;
+    else nothing.
+    """
+    if run.state == RUN_STATE_WAITING_BUDGET:
+        return f"waits for its budget: spawnmesh budget {run.budget_session_id}"
     if run.state != RUN_STATE_WAITING_APPROVAL:
         return ""
     return f"waits for approval {run.approval_id}: spawnmesh approvals show {run.approval_id}"
@@ -275,7 +283,13 @@ def interrupted_line(run: Run | None, *, with_text: bool) -> str:
     return f"{run.run_id} had ended before: {_run_state(run)}"
 
 
-_LIVE = (RUN_STATE_QUEUED, RUN_STATE_RUNNING, RUN_STATE_WAITING_APPROVAL, RUN_STATE_FINALIZING)
+_LIVE = (
+    RUN_STATE_QUEUED,
+    RUN_STATE_RUNNING,
+    RUN_STATE_WAITING_APPROVAL,
+    RUN_STATE_WAITING_BUDGET,
+    RUN_STATE_FINALIZING,
+)
 _CAPS: "dict[RevisionCap.ValueType, str]" = {
     REVISION_CAP_RUN: "the run had all its revisions",
     REVISION_CAP_IDEMPOTENCY_KEY: "the attempts for its idempotency key were used up",

@@ -60,6 +60,7 @@ def _judged(session: session_pb2.Session, seconds: float) -> Finding:
             session_pb2.RUN_STATE_QUEUED
             | session_pb2.RUN_STATE_RUNNING
             | session_pb2.RUN_STATE_WAITING_APPROVAL
+            | session_pb2.RUN_STATE_WAITING_BUDGET
             | session_pb2.RUN_STATE_FINALIZING
         ):
             advice = "see the log of the runner: what it waits for, or that it keeps on being stopped"
