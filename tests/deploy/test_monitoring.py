@@ -30,7 +30,12 @@ VALUES = {
     },
     ("spawnmesh.session.runs.ended", "error_type"): {reason.value for reason in Reason} | {"_OTHER"},
     ("spawnmesh.model_router.attempts", "error_type"): {reason.value for reason in FailoverReason},
-    ("spawnmesh.session.runs", "spawnmesh_session_run_state"): {"waiting", "held", "waiting_approval"},
+    ("spawnmesh.session.runs", "spawnmesh_session_run_state"): {
+        "waiting",
+        "held",
+        "waiting_approval",
+        "waiting_budget",
+    },
     ("spawnmesh.jobs", "spawnmesh_job_state"): {"waiting", "working", "dead"},
     ("spawnmesh.garbage.items", "spawnmesh_garbage_kind"): {
         field.name.removesuffix("_count") for field in fields(GarbageCounts)

@@ -103,7 +103,9 @@ async def test_tokens_of_an_ended_run_open_only_what_finds_out_itself(
         if policy.checks_run:
             assert got.reason is not Reason.TOKEN_REVOKED, name
     services = {name.rpartition(".")[0] for name, one in METHODS.items() if policy_of(one).checks_run}
-    assert services == {"spawnmesh.session.v1.RunService", "spawnmesh.session.v1.SessionService"}
+    assert services == {
+        f"spawnmesh.session.v1.{name}" for name in ("BudgetService", "RunService", "SessionService")
+    }
 
 
 async def test_token_is_revoked_in_its_tenant_alone(attacked: Attacked, channel: grpc.aio.Channel) -> None:

@@ -13,6 +13,7 @@ from spawnmesh.session.v1.session_pb2 import Session
 
 from spawnmesh_devstack import demo_report
 from spawnmesh_devstack.demo_agents import TASK, profiles, with_approval, with_published_figures
+from spawnmesh_devstack.demo_budget import first_budget
 from spawnmesh_devstack.demo_document import (
     Check,
     Document,
@@ -127,7 +128,7 @@ def _story(files: Path, choice: Choice) -> Plan:
     paths = [files / name for name in (TABLE, TEXT, PICTURE)]
     agents = with_published_figures(with_approval(profiles([SCRIPTED_FLAKY, choice.name])))
     return Plan(
-        job=Job(agents, TASK, paths, timeout_seconds),
+        job=Job(agents, TASK, paths, timeout_seconds, first_budget()),
         judge=lambda report, _: story_checks(report, files, truth, scripted=scripted),
     )
 

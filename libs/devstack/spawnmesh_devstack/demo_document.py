@@ -12,6 +12,7 @@ from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_calls.wire_reasons import reason_of
 
 from spawnmesh_devstack import traces
+from spawnmesh_devstack.demo_budget import FIRST_CALLS, change_count, wait_count
 from spawnmesh_devstack.demo_evidence import DEPLOYABLES, Leftovers, attempts
 from spawnmesh_devstack.demo_files import Truth, hashes
 from spawnmesh_devstack.demo_job import Done
@@ -69,6 +70,7 @@ def document(
             }
             for one in done.approvals
         ],
+        "budget": _budget(done),
         "live": {
             "pieces": done.heard.piece_count,
             "entries": len(done.heard.entries),
@@ -110,6 +112,27 @@ def redactions(done: Done) -> Iterator[dict[str, Any]]:
             for attachment in _handed_over(entry):
                 if isinstance(content := attachment.get("content"), dict) and "$redacted" in content:
                     yield {"name": attachment["name"], **content}
+
+
+def _budget(done: Done) -> dict[str, Any] | None:
+    """Return what the budget has counted beside what the runs have reported; None without one."""
+    if done.budget is None:
+        return None
+    limits, used = done.budget.budget, done.budget.usage
+    usages = [session.latest_run.usage for session in done.sessions]
+    events = done.events[done.parent.session_id]
+    return {
+        "waits": wait_count(events),
+        "changes": change_count(events),
+        "changed_by": done.budget.updated_by,
+        "first_calls": FIRST_CALLS,
+        "max_calls": limits.max_model_call_count,
+        "calls": used.model_call_count,
+        "tokens": used.token_count,
+        "cost": used.cost_micros / 1e6,
+        "tokens_of_runs": sum(one.input_token_count + one.output_token_count for one in usages),
+        "cost_of_runs": sum(one.cost_micros for one in usages) / 1e6,
+    }
 
 
 def _published(done: Done) -> Iterator[dict[str, Any]]:
@@ -162,6 +185,8 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
             [(one["tool"], one["state"]) for one in report["approvals"]] == [("sessions_spawn", "APPROVED")],
             scripted,
         ),
+        Check("the family waited for its budget until a person raised it", _was_raised(report["budget"])),
+        Check("the budget counted what the runs have used", _is_counted(report["budget"])),
         Check(
             "a watcher heard the coordinator's text as it is stored",
             report["live"]["exact"] and report["live"]["entries"] > 0,
@@ -180,6 +205,19 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
         Check("the plugin heard of each child's end", set(children) <= set(report["heard_ends"])),
         Check("the handed-over content is redacted", _is_redacted(report), scripted),
     ]
+
+
+def _was_raised(budget: Mapping[str, Any]) -> bool:
+    return (budget["waits"], budget["changes"]) == (1, 1) and budget["calls"] > budget["first_calls"]
+
+
+def _is_counted(budget: Mapping[str, Any]) -> bool:
+    """Return whether the budget has all that the runs have reported. It can have more: a runner
+    does not report a call that it has abandoned.
+    """
+    return (
+        all(budget[name] >= budget[f"{name}_of_runs"] for name in ("tokens", "cost")) and budget["tokens"] > 0
+    )
 
 
 def common_checks(report: Document) -> list[Check]:

@@ -29,6 +29,7 @@ _NOTHING_IN = {
     "session.inbox_messages": "tenant_id = %(tenant)s and acknowledge_time is null",
     "session.runs": "tenant_id = %(tenant)s and end_time is null",
     "session.output_sets": "tenant_id = %(tenant)s",
+    "session.model_calls": "tenant_id = %(tenant)s",
 }
 # Those of them that are about files.
 _FILES_IN = {

@@ -17,6 +17,7 @@ from spawnmesh.session.v1.approval_service_pb2 import (
     ListApprovalsRequest,
 )
 from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceStub
+from spawnmesh.session.v1.budget_pb2 import Budget, SessionBudget
 from spawnmesh.session.v1.session_pb2 import SESSION_VIEW_FULL, Session, SessionEvent
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
@@ -29,6 +30,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_devstack import demo_plugin
 from spawnmesh_devstack.demo_agents import plugin_at
+from spawnmesh_devstack.demo_budget import budget_of, raise_if_it_waits
 from spawnmesh_devstack.demo_live import Heard, listen
 from spawnmesh_devstack.demo_published import PublishedFile, read_published
 from spawnmesh_devstack.failures import StackError
@@ -43,12 +45,15 @@ _LAST_NEWS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The job: the agent that the client spawns, its task and files, and the time limit."""
+    """The job: the agent that the client spawns, its task and files, the time limit, and a budget
+    that a person raises when a run waits for it.
+    """
 
     agents: Sequence[AgentProfile]
     task: str
     files: Sequence[Path]
     timeout_seconds: float
+    budget: Budget | None = None
 
     @property
     def first_agent(self) -> str:
@@ -59,7 +64,8 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Done:
     """The result: sessions, parents before children, each with its transcript and its events, what
-    a person approved, what a watcher of the first session heard, and the files that were published.
+    a person approved, what a watcher of the first session heard, the files that were published, and
+    the budget that the sessions share.
     """
 
     sessions: Sequence[Session]
@@ -68,6 +74,7 @@ class Done:
     approvals: Sequence[Approval] = ()
     heard: Heard = field(default_factory=Heard)
     published: Sequence[PublishedFile] = ()
+    budget: SessionBudget | None = None
 
     @property
     def parent(self) -> Session:
@@ -94,10 +101,11 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
                 attachments=job.files,
                 label="the demo's job",
                 mount_path="input",
+                budget=job.budget,
             )
             spawned(session)
             heard = Heard()
-            person = asyncio.create_task(_approve_steadily(mesh, session.session_id))
+            person = asyncio.create_task(_decide_steadily(mesh, session.session_id, job))
             watcher = asyncio.create_task(listen(mesh, session.session_id, heard))
             try:
                 await _wait(mesh, session.session_id, job.timeout_seconds)
@@ -169,14 +177,18 @@ async def _wait(mesh: WireMesh, session_id: str, timeout_seconds: float) -> None
     raise StackError(f"{session_id} was not done after {timeout_seconds:g} s")
 
 
-async def _approve_steadily(mesh: WireMesh, session_id: str) -> None:
-    """Approve each tool call of the family that waits for a person. It never returns."""
+async def _decide_steadily(mesh: WireMesh, session_id: str, job: Job) -> None:
+    """Approve each tool call of the family that waits for a person, and raise the budget of the
+    session if it waits. It never returns.
+    """
     pending = ListApprovalsRequest(session_id=session_id, state=APPROVAL_STATE_PENDING)
     while True:
         for approval in await _approvals(mesh, pending):
             request = DecideApprovalRequest(approval_id=approval.approval_id, approve=Approve())
             peer = mesh.service("session")
             await peer.unary(ApprovalServiceStub(peer.channel).DecideApproval, request)
+        if job.budget is not None:
+            await raise_if_it_waits(mesh, session_id)
         await asyncio.sleep(_PERSON_SECONDS)
 
 
@@ -209,4 +221,5 @@ async def _gather(mesh: WireMesh, parent_id: str, heard: Heard) -> Done:
         approvals=await _approvals(mesh, ListApprovalsRequest(session_id=parent_id)),
         heard=heard,
         published=[file for session in sessions for file in await read_published(mesh, session)],
+        budget=await budget_of(mesh, parent_id),
     )

@@ -101,6 +101,12 @@ def show_attempts(console: Console, report: Document) -> None:
             f"{approval['tool']} of the {agent} waited {approval['seconds']} s for a person, without a"
             f" runner: {approval['state']}"
         )
+    if budget := report["budget"]:
+        console.print(
+            f"the family waited for its budget of {budget['first_calls']} model call, until a person raised"
+            f" it; it has made {budget['calls']} model calls, with {budget['tokens']:,} tokens, which cost"
+            f" {budget['cost']:.4f}"
+        )
     live = report["live"]
     pieces = "1 piece" if live["pieces"] == 1 else f"{live['pieces']} pieces"
     retracted = f", of which {live['retracted']} drafts were retracted" if live["retracted"] else ""

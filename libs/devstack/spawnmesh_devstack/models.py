@@ -24,6 +24,19 @@ _SMOLLM2_KEY = "SPAWNMESH_SMOLLM2_KEY"
 _OPENAI_URL = "https://api.openai.com/v1"
 _OPENAI_MODEL = "gpt-4.1-mini"
 _ANTHROPIC_MODEL = "claude-haiku-4-5"
+_PRICE_VERSION = "2025-10-list"
+_SCRIPTED_PRICES = {"input": 1_000_000, "output": 5_000_000}
+"""Prices of a million tokens, in millionths of a dollar: a demo shows costs, and has budgets."""
+_LISTED_PRICES = {
+    f"openai/{_OPENAI_MODEL}": {"input": 400_000, "output": 1_600_000, "cache_read": 100_000},
+    f"anthropic/{_ANTHROPIC_MODEL}": {
+        "input": 1_000_000,
+        "output": 5_000_000,
+        "cache_read": 100_000,
+        "cache_write": 1_250_000,
+    },
+}
+"""Prices that the providers list for the default models."""
 _LIST_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 
 
@@ -58,8 +71,14 @@ def scripted_config(port: int) -> dict[str, Any]:
     """Return a router configuration with the scripted models only, served on the port."""
     provider = _compatible(f"http://{LOOPBACK}:{port}/v1", _SCRIPTED_KEY)
     names = (SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER, SCRIPTED_SLOW)
-    models = {name: _model() for name in names}
-    return {"primary": SCRIPTED_AGENT, "aliases": {}, "providers": {"scripted": provider}, "models": models}
+    models = {name: _model(_SCRIPTED_PRICES) for name in names}
+    return {
+        "primary": SCRIPTED_AGENT,
+        "aliases": {},
+        "providers": {"scripted": provider},
+        "models": models,
+        "price_version": _PRICE_VERSION,
+    }
 
 
 def scripted_environment() -> dict[str, str]:
@@ -74,7 +93,7 @@ def config_for(choice: Choice, scripted_port: int, smollm2_port: int) -> dict[st
     config = scripted_config(scripted_port)
     if choice.kind is ModelKind.SCRIPTED:
         return config
-    provider, model = dict(choice.provider), _model()
+    provider, model = dict(choice.provider), _model(_prices_of(choice))
     if choice.kind is ModelKind.SMOLLM2:
         provider = _compatible(f"http://{LOOPBACK}:{smollm2_port}/v1", _SMOLLM2_KEY)
         model |= {"context_window": CONTEXT_TOKENS, "max_output": CONTEXT_TOKENS // 8}
@@ -139,5 +158,12 @@ def _compatible(base_url: str, key_variable: str) -> dict[str, Any]:
     return {"kind": "openai_compatible", "base_url": base_url, "credentials": [f"env:{key_variable}"]}
 
 
-def _model() -> dict[str, Any]:
-    return {"context_window": 128_000, "max_output": 4096, "vision": False}
+def _prices_of(choice: Choice) -> Mapping[str, int]:
+    """Return the prices of the model; none if it is not known what its provider asks."""
+    is_own = choice.provider.get("base_url", _OPENAI_URL) == _OPENAI_URL
+    return _LISTED_PRICES.get(choice.name, {}) if is_own else {}
+
+
+def _model(prices: Mapping[str, int]) -> dict[str, Any]:
+    named = {f"{sort}_micros_per_million_tokens": price for sort, price in prices.items()}
+    return {"context_window": 128_000, "max_output": 4096, "vision": False, **named}

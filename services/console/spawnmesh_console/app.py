@@ -20,6 +20,7 @@ from spawnmesh_console.clients.oidc import CALLBACK_PATH, OidcProvider
 from spawnmesh_console.pages import (
     agents,
     approvals,
+    budgets,
     context,
     errors,
     models,
@@ -72,6 +73,7 @@ ROUTES = (
     Route("/sessions/{session_id}/live", signed_in(session_live.stream_session)),
     Route("/sessions/{session_id}/message", signed_in(session.send_message), methods=["POST"]),
     Route("/sessions/{session_id}/interrupt", signed_in(session.interrupt), methods=["POST"]),
+    Route("/sessions/{session_id}/budget", signed_in(budgets.change_budget), methods=["POST"]),
     Route("/sessions/{session_id}/kill", signed_in(session.kill), methods=["POST"]),
     Route("/sessions/{session_id}/files/{place:int}", signed_in(session_files.download_file)),
     Route("/sessions/{session_id}/published", signed_in(published.list_published)),

@@ -24,9 +24,17 @@ _TABLES = {
     "events": "select * from session.session_events order by tenant_id, session_id, cursor",
     "approvals": "select * from session.approvals",
     "output_sets": "select * from session.output_sets",
+    "budgets": "select * from session.budgets",
+    "model_calls": """
+        select c.*, j.due_time, j.due_time < now() - interval '1 minute' as is_late
+        from session.model_calls c
+        left join session.jobs j
+            on j.tenant_id = c.tenant_id and j.kind = 'expire_model_call' and j.key = c.call_id
+        where not c.is_counted and not c.is_reported""",
     "queue": "select tenant_id, run_id, due_time from session.run_queue",
     "jobs": """
-        select tenant_id, kind, key, attempt_count, dead_time, last_error from session.jobs union all
+        select tenant_id, kind, key, attempt_count, dead_time, last_error from session.jobs
+        where kind <> 'expire_model_call' or due_time < now() or dead_time is not null union all
         select tenant_id, kind, key, attempt_count, dead_time, last_error from transcript.jobs""",
     "transcripts": "select * from transcript.transcripts where state = 'LIVE'",
     "entries": "select * from transcript.entries order by tenant_id, session_id, seq",

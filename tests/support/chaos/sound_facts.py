@@ -39,6 +39,8 @@ DECISIONS = {
     },
     DENIED: {"state": "DENIED", "decided_by": "bob", "edited_arguments_json": "", "text": "No."},
 }
+FRUGAL_SESSION = "ses_frugal"
+"""The session whose budget was raised, after its run had waited for it."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -74,15 +76,22 @@ def session(session_id: str, parent: str = "", **fields: Any) -> Row:
         "request_id": f"request of {session_id}",
     }
     ancestors = [parent] if parent else []
-    return {**row, "parent_session_id": parent, "ancestor_ids": ancestors, **fields}
+    row |= {"parent_session_id": parent, "ancestor_ids": ancestors, "budget_session_ids": []}
+    return {**row, **fields}
 
 
 def run(session_id: str) -> Row:
     row = {"tenant_id": T, "session_id": session_id, "run_id": f"run of {session_id}", "state": "SUCCEEDED"}
     ended = {"result_text": "fine", "error_reason": "", "error_message": ""}
     counts = {"attempt_count": 1, "delay_count": 0, "delay_reason": "", "delay_message": ""}
+    counts |= {"budget_session_id": "", "usage": usage_of(0)}
     counts |= {"epoch": 1, "first_epoch": 1, "output_file_count": 0, "output_total_bytes": 0}
     return {**row, **ended, **counts}
+
+
+def usage_of(token_count: int) -> dict[str, int]:
+    """Return what a run has used; a token costs two."""
+    return {"input_token_count": token_count, "output_token_count": 0, "cost_micros": 2 * token_count}
 
 
 def delivery(hook: str, decision: str, session_id: str, run_id: str = "") -> Row:
@@ -112,8 +121,8 @@ def event(session_id: str, cursor: int, kind: str, run_state: str = "", **fields
 
 def sound() -> Facts:
     """Return the facts of a parent with one child, whose result the parent reads after a revision
-    was requested, of three appends to the child's transcript, and of two calls on which people
-    decided.
+    was requested, of three appends to the child's transcript, of two calls on which people decided,
+    and of a run that waited until its budget was raised.
     """
     entries = [entry(1, None, body("a"), calls=["call 1"])]
     entries.append(entry(2, entries[0], body("b"), answers="call 1"))
@@ -185,6 +194,8 @@ def sound() -> Facts:
         ],
         "blobs": [{"tenant_id": T, "object_key": "k", "sha256": "00", "state": "STORED"}],
     }
+    for table, rows in frugal_rows().items():
+        tables.setdefault(table, []).extend(rows)
     for session_id in (APPROVED, DENIED):
         for table, rows in careful_rows(session_id).items():
             tables.setdefault(table, []).extend(rows)
@@ -205,6 +216,16 @@ def sound() -> Facts:
         refused("append", session_id=CHILD, key="late", text="late"),
         Call("spawn", T, 0.0, {"request_id": "without an answer", "task": "x"}, 1.0),
         call("harness", 3.0, 4.0, method="PublishFiles", run_id=f"run of {APPROVED}"),
+        call(
+            "spawn",
+            0.0,
+            1.0,
+            {"session_id": FRUGAL_SESSION},
+            request_id=f"request of {FRUGAL_SESSION}",
+            task="x",
+            budget={"max_model_call_count": 1, "max_token_count": 0},
+        ),
+        raise_budget(2),
         decide(APPROVED, Outcome.UNKNOWN),
         decide(APPROVED),
         decide(APPROVED, Outcome.REFUSED, state="DENIED", decided_by="bob"),
@@ -256,6 +277,54 @@ def careful_rows(session_id: str) -> dict[str, list[Row]]:
             }
         ],
     }
+
+
+def frugal_rows() -> dict[str, list[Row]]:
+    """Return the rows of a session whose run waited until its budget of one model call was raised."""
+    of_run = {**run(FRUGAL_SESSION), "epoch": 2, "usage": usage_of(20)}
+    names = {"session_id": FRUGAL_SESSION, "writer_run_id": of_run["run_id"]}
+    first = entry(1, None, body("One."), entry_id="ent_frugal_1", **names)
+    second = entry(2, first, body("Two."), entry_id="ent_frugal_2", **names)
+    return {
+        "sessions": [session(FRUGAL_SESSION, budget_session_ids=[FRUGAL_SESSION])],
+        "runs": [of_run],
+        "events": [
+            event(FRUGAL_SESSION, 1, "RUN", "RUNNING", detail="attempt 1"),
+            event(FRUGAL_SESSION, 2, "RUN", "WAITING_BUDGET", detail="model calls 1 of 1 of x used"),
+            event(FRUGAL_SESSION, 3, "BUDGET_CHANGED", run_id="", detail="model calls 1 -> 2 by ada"),
+            event(FRUGAL_SESSION, 4, "RUN", "QUEUED", detail="the budget has room"),
+            event(FRUGAL_SESSION, 5, "RUN", "RUNNING", detail="attempt 1"),
+            event(FRUGAL_SESSION, 6, "RUN", "SUCCEEDED"),
+        ],
+        "transcripts": [
+            {"tenant_id": T, "session_id": FRUGAL_SESSION, "seq": 2, "chain_hash": second["chain_hash"]}
+        ],
+        "entries": [first, second],
+        "budgets": [
+            {
+                "tenant_id": T,
+                "session_id": FRUGAL_SESSION,
+                "max_token_count": 0,
+                "max_cost_micros": 0,
+                "max_model_call_count": 2,
+                "max_run_time": timedelta(),
+                "used_token_count": 20,
+                "used_cost_micros": 40,
+                "used_model_call_count": 2,
+                "used_run_time": timedelta(seconds=3),
+                "version": 2,
+            }
+        ],
+    }
+
+
+def raise_budget(call_count: int, outcome: Outcome = Outcome.OK) -> Call:
+    """Return a call that raises the budget to so many model calls."""
+    given = {"max_model_call_count": call_count, "max_token_count": 0}
+    got = {**given, "session_id": FRUGAL_SESSION} if outcome is Outcome.OK else {}
+    reason = "ETAG_DIFFERS" if outcome is Outcome.REFUSED else ""
+    sent = {**given, "session_id": FRUGAL_SESSION}
+    return Call("raise", T, 1.0, sent, 2.0, outcome, reason, got=got)
 
 
 def written(arguments: dict[str, str]) -> str:

@@ -7,10 +7,12 @@ from datetime import timedelta
 
 from spawnmesh_client.approval_views import ApprovalPolicy
 from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.budget_views import Budget
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.resource_views import Agent, Plugin
 from spawnmesh_client.session import Session
 
+from tests.support.console.budgets import waiting_session
 from tests.support.console.published import file_of, publishing_session
 from tests.support.console.visitors import ConsoleTenant
 from tests.support.waiting import eventually
@@ -37,6 +39,7 @@ class Furnished:
     asking: str
     killed: str
     publishing: str
+    budgeted: str
     output_set: str
     waiting_approval: str
     asking_approval: str
@@ -46,7 +49,8 @@ class Furnished:
     @property
     def sessions(self) -> tuple[str, ...]:
         """The ids of all sessions."""
-        return self.done, self.parent, self.waiting, self.asking, self.child, self.killed, self.publishing
+        first = self.done, self.budgeted, self.waiting, self.parent
+        return *first, self.asking, self.child, self.killed, self.publishing
 
 
 async def furnish(tenant: ConsoleTenant) -> Furnished:
@@ -81,6 +85,8 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
     publishing, published = await publishing_session(
         tenant, [file_of(name, long.encode(), MARKUP) for name in names], label="publishing"
     )
+    budget = Budget(calls=1, cost=0.5, tokens=200_000, run_time=timedelta(minutes=10))
+    budgeted = await waiting_session(mesh, budget=budget, label=f"{marker} budgeted")
     waits = [await eventually(lambda one=one: _approval_of(mesh, one)) for one in (waiting, asking)]
     return Furnished(
         tenant,
@@ -92,6 +98,7 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
         asking.session_id,
         killed.session_id,
         publishing.session_id,
+        budgeted.session_id,
         published[0].set_id,
         *waits,
         "clerk",

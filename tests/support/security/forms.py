@@ -23,7 +23,7 @@ _KINDS = (
     (r"(.*_)?run_id", "run"),
     (r"(.*_)?entry_id", "entry"),
     (r"(spawnable_agents|agent_id)", "agent"),
-    (r"(set|upload|blob|file|tenant|token|approval)_id", None),
+    (r"(set|upload|blob|file|tenant|token|approval|call)_id", None),
     (r"(incarnation|chain_hash|line_chain|sha256|plugin|keys|event_key)", None),
     (r"request_id", "request"),
     (r"cursor", "cursor"),
@@ -104,6 +104,7 @@ NOT_IDS = frozenset(
         "parameters_json",
         "pattern",
         "previous_summary",
+        "price_version",
         "provider",
         "reason",
         "result_text",
@@ -135,6 +136,8 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
         "items": [{"name": "a.txt", "content": "a", "encoding": "ENCODING_UTF8"}]
     },
     "AttachmentBlobService.UploadFile": lambda ids: {"spec": {"sizeBytes": ids["file_bytes"]}},
+    "BudgetService.AdmitModelCall": lambda ids: {"expiresIn": "60s"},
+    "BudgetService.UpdateBudget": lambda ids: {"budget": {"maxModelCallCount": "1000"}},
     "HookService.UpdatePlugin": lambda ids: {
         "plugin": {"endpoint": "grpc://127.0.0.1:1", "failurePolicy": "FAILURE_POLICY_OPEN"},
         "allowMissing": True,

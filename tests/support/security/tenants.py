@@ -15,11 +15,13 @@ from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as hooks
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import approval_pb2 as approvals
+from spawnmesh.session.v1 import budget_pb2 as budgets
 from spawnmesh.session.v1 import output_pb2 as outputs
 from spawnmesh.session.v1 import run_service_pb2 as runs
 from spawnmesh.session.v1 import session_service_pb2 as sessions
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh.session.v1 import token_service_pb2 as tokens
+from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
@@ -141,6 +143,7 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
         attachments=[Attachment(ids["file_name"], data)],
         request_id=ids["request"],
         mode=1,
+        budget=budgets.Budget(max_token_count=10**9, max_model_call_count=10**6),
     )
     ids |= {"session": spawned.session_id, "set_id": spawned.receipt.set_id}
     ids["run"] = spawned.latest_run.run_id
@@ -215,6 +218,7 @@ async def _work_on_the_run(tenant: Filled) -> None:
         )
         ids["child_session"] = spawned.session.session_id
     await _let_the_child_wait(tenant)
+    await _begin_model_call(tenant)
     async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
         await client.send(ids["session"], f"{marker} message", request_id=ids["request"])
         ids["operation"] = await start_operation(client, ids["session"], ids["request"])
@@ -246,6 +250,21 @@ async def _let_the_child_wait(tenant: Filled) -> None:
         peer = child.service("session")
         answer = await peer.unary(RunServiceStub(peer.channel).RequestApproval, request, timeout_seconds=60)
     tenant.ids["approval_id"] = answer.approval.approval_id
+
+
+async def _begin_model_call(tenant: Filled) -> None:
+    """Count a model call of the run in its budget. It is not reported before the end of the test."""
+    tenant.ids["call_id"] = new_id(IdKind.MODEL_CALL)
+    request = budgets.AdmitModelCallRequest(
+        call_id=tenant.ids["call_id"],
+        session_id=tenant.ids["session"],
+        run_id=tenant.ids["run"],
+        largest_token_count=1_000,
+        expires_in=Duration(seconds=int(_SECONDS)),
+    )
+    async with tenant.connected(tenant.token(CallerKind.SERVICE, "model-router")) as router:
+        peer = router.service("session")
+        await peer.unary(BudgetServiceStub(peer.channel).AdmitModelCall, request, timeout_seconds=60)
 
 
 async def start_operation(client: WireMesh, session_id: str, request_id: str) -> str:

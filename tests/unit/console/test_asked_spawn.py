@@ -4,13 +4,22 @@ import ast
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import ParseDict
+from spawnmesh.session.v1 import budget_pb2
+from spawnmesh_client.budget_views import Budget
+from spawnmesh_client.budgets import budget_message
+from spawnmesh_command.cli.budgets import budget_of
 from spawnmesh_console.domain.asked_spawn import AskedSpawn, spawn_code
+from spawnmesh_console.domain.budget_limits import LimitTexts
 
 TASKS = ("Say hello.", "-x", 'it\'s "$HOME" `id` $(id) \\n\n!! %s 漢 \U0001f600 \u202e \U000e0041\t</pre>')
 NAME = "it's $HOME `id` file.txt"
+LIMITS = LimitTexts("0.50", "200000", "40", "1h30m0.25s")
+BUDGET = Budget(cost=0.5, tokens=200_000, calls=40, run_time=5400.25)
 FAKE_CURL = 'curl() { printf "%s\\0" "$@"; cat; }; uuidgen() { echo an-id; }; '
 
 
@@ -81,6 +90,32 @@ def test_typescript_has_the_texts_as_literals_of_json() -> None:
     assert 'spawn("Say hello.");' in _code(AskedSpawn())["TypeScript"]
 
 
+def test_each_language_has_the_budget() -> None:
+    code = _code(AskedSpawn("x", limits=LIMITS))
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(code["Python"]))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Budget"
+    ]
+    assert Budget(**{str(one.arg): ast.literal_eval(one.value) for one in call.keywords}) == BUDGET
+    assert "import Budget, connect" in code["Python"]
+    assert "  budget: { cost: 0.5, tokens: 200000, calls: 40, runTimeMs: 5400250 },\n" in code["TypeScript"]
+    words = shlex.split(code["Command"])
+    rounded = replace(BUDGET, run_time=5401)
+    assert budget_of(words[words.index("--budget") + 1]) == budget_message(rounded)
+    body = code["curl"].partition("--json ")[2].replace("'", "").replace('"$(uuidgen)"', "")
+    assert ParseDict(json.loads(body)["budget"], budget_pb2.Budget()) == budget_message(BUDGET)
+
+
+def test_code_without_a_limit_or_with_half_a_limit_has_no_budget() -> None:
+    for limits in (LimitTexts(), LimitTexts(cost="0."), LimitTexts(time="10")):
+        code = _code(AskedSpawn("x", limits=limits))
+        assert not [text for text in code.values() if "udget" in text]
+    only_calls = _code(AskedSpawn("x", limits=LimitTexts(calls="3")))
+    assert "budget=Budget(calls=3)" in only_calls["Python"]
+    assert "--budget calls=3 " in only_calls["Command"]
+
+
 def test_the_fields_of_a_form_are_read() -> None:
     fields = {
         "task": "a\r\nb",
@@ -88,9 +123,11 @@ def test_the_fields_of_a_form_are_read() -> None:
         "model": " a/b ",
         "label": " x ",
         "open": "yes",
+        "limit_calls": " 40 ",
         "no": "1",
     }
-    assert AskedSpawn.of(fields, ["a.txt"]) == AskedSpawn("a\nb", "", "a/b", "x", True, ("a.txt",))
+    limits = LimitTexts(calls="40")
+    assert AskedSpawn.of(fields, ["a.txt"]) == AskedSpawn("a\nb", "", "a/b", "x", True, ("a.txt",), limits)
     assert AskedSpawn.of({"task": 3}) == AskedSpawn()
 
 

@@ -53,5 +53,6 @@ def test_each_state_to_choose_is_one_of_runs_and_has_words() -> None:
         assert filter_of(parse_filter(ChosenFilter(state=state).text())).run_states == {RunState(state)}
     for state in RunState:
         assert run_state(state.value).word != "unknown"
+    assert {*ChosenFilter().states} == {state.value for state in RunState}
     offered = {run_state(state).word for state in ChosenFilter().states}
     assert len(offered) == len(ChosenFilter().states)

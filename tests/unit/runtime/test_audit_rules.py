@@ -33,6 +33,8 @@ LEFT_OUT = {
     "hook.v1.RunHookService/DispatchBeforeModelResolve": STEP,
     "hook.v1.RunHookService/DispatchBeforePromptBuild": STEP,
     "hook.v1.RunHookService/DispatchBeforeToolCall": STEP,
+    "session.v1.BudgetService/AdmitModelCall": "a step of a model call",
+    "session.v1.BudgetService/RecordModelCall": "a step of a model call",
     "session.v1.RunService/AcknowledgeInbox": "confirms the receipt of messages that SendMessage recorded",
     "session.v1.RunService/HeartbeatRun": "renews a lease",
     "transcript.v1.LiveService/WriteDraft": "a draft is no part of the transcript",
@@ -57,8 +59,8 @@ WITHOUT_RESOURCES = {
 
 # Which fields are ids is a matter of their names. A field with content would be in this list.
 NAMES = {
-    "agent_id", "answer_entry_id", "approval_id", "blob_id", "draft_entry_id", "entry_id", "key", "kind",
-    "name", "parent_entry_id", "parent_run_id", "parent_session_id", "run_id", "runner_id", "session_id",
+    "agent_id", "answer_entry_id", "approval_id", "blob_id", "budget_session_id", "draft_entry_id",
+    "entry_id", "key", "kind", "name", "parent_entry_id", "parent_run_id", "parent_session_id", "run_id", "runner_id", "session_id",
     "set_id", "source_session_id", "target", "tenant_id", "token_id", "upload_id", "uploader_session_id",
     "writer_run_id",
 }  # fmt: skip

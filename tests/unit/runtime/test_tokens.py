@@ -17,7 +17,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 from spawnmesh_runtime.claims import MAX_LIMITS
 from spawnmesh_runtime.jwks import JwksFile
-from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+from spawnmesh_runtime.tokens import HarnessClaim, TokenMinter, TokenVerifier
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -89,6 +89,35 @@ def test_each_kind_of_token_gives_its_caller(setup: Setup) -> None:
     )
     admin = verify(setup.minter("client").admin_token("root", 60))
     assert admin == Caller(CallerKind.ADMIN, "root", role=ClientRole.ADMIN)
+
+
+def test_token_of_a_run_says_whether_its_calls_count_in_budgets(setup: Setup) -> None:
+    minter, verify = setup.minter("session"), setup.verifier.verify
+    for has_budget in (True, False):
+        token = minter.run_token("acme", "ses_1", "run_1", 7, 60, has_budget=has_budget)
+        assert verify(token) == Caller(
+            CallerKind.RUN, "run_1", "acme", "ses_1", "run_1", epoch=7, has_budget=has_budget
+        )
+    harness = HarnessClaim("tok_1", "00-1-2-01")
+    held = verify(minter.run_token("acme", "ses_1", "run_1", 7, 60, harness=harness, has_budget=True))
+    assert (held.harness_token_id, held.traceparent, held.has_budget) == ("tok_1", "00-1-2-01", True)
+
+
+@pytest.mark.parametrize(("claim", "has_budget"), [(True, True), (False, False), (None, False)])
+def test_claim_of_a_budget_is_optional(setup: Setup, claim: bool | None, has_budget: bool) -> None:
+    token = setup.signed("session", kind="run", session="ses_1", run="run_1", epoch=1, budget=claim)
+    assert setup.verifier.verify(token).has_budget is has_budget
+
+
+@pytest.mark.parametrize("claim", ["true", 1, 0, [], {}])
+def test_claim_of_a_budget_that_is_no_truth_value_is_refused(setup: Setup, claim: object) -> None:
+    token = setup.signed("session", kind="run", session="ses_1", run="run_1", epoch=1, budget=claim)
+    assert setup.refused(token).reason is Reason.TOKEN_INVALID
+
+
+def test_token_without_a_run_has_no_budget(setup: Setup) -> None:
+    token = setup.signed("session", kind="service", budget=True)
+    assert not setup.verifier.verify(token).has_budget
 
 
 def test_token_is_revoked_by_its_id_or_by_its_run(setup: Setup) -> None:

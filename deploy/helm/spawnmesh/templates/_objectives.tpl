@@ -1,7 +1,7 @@
 {{/* The reasons of runs that end without an answer because of what their tenant did or set: a regular expression, whose
      empty part is a run that succeeded. Every other reason is the mesh's, also one that is added later. */}}
 {{- define "spawnmesh.tenantsReasons" -}}
-|AGENT_NOT_SPAWNABLE|APPROVAL_EXPIRED|ATTACHMENT_SET_STATE|BUDGET_EXCEEDED|INTERRUPTED|KILLED|MCP_SERVER_NOT_OFFERED|MODEL_REFUSED|NO_PROGRESS|OUTPUT_LIMIT_REACHED|PLUGIN_FAILED|RATE_LIMITED|RUN_TIMEOUT|TURN_LIMIT_EXCEEDED|UNKNOWN_AGENT|UNKNOWN_MODEL|UNKNOWN_TENANT|_OTHER
+|AGENT_NOT_SPAWNABLE|APPROVAL_EXPIRED|ATTACHMENT_SET_STATE|BUDGET_EXCEEDED|INTERRUPTED|KILLED|MCP_SERVER_NOT_OFFERED|MODEL_REFUSED|NO_PROGRESS|OUTPUT_LIMIT_REACHED|PLUGIN_FAILED|RATE_LIMITED|RUN_TIMEOUT|SESSION_BUDGET_EXCEEDED|TURN_LIMIT_EXCEEDED|UNKNOWN_AGENT|UNKNOWN_MODEL|UNKNOWN_TENANT|_OTHER
 {{- end -}}
 
 {{/* The service level objectives. `all` and `failed` are selectors of one counter; `percent` of `all` do not fail in

@@ -75,6 +75,7 @@ def _member(session: Session, depth: int) -> LaneMember:
         depth,
         session_state(session.state.value, run.state.value if run is not None else ""),
         usage.input_token_count + usage.output_token_count if usage is not None else 0,
+        usage.cost_micros if usage is not None else 0,
         run.output_file_count if run is not None else 0,
         (run.queue_time if run is not None else None) or session.create_time,
         run.start_time if run is not None else None,

@@ -3,8 +3,11 @@
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
 
+from spawnmesh_console.domain.budget_limits import LimitAmounts, LimitTexts, WrongLimit
 from spawnmesh_console.domain.shown_text import harmless
 
 DEFAULT_AGENT = "default"
@@ -23,6 +26,8 @@ class AskedSpawn:
     label: str = ""
     is_open: bool = False
     file_names: tuple[str, ...] = ()
+    limits: LimitTexts = field(default_factory=LimitTexts)
+    """The limits of its budget. Without any it has none."""
 
     @classmethod
     def of(cls, fields: Mapping[str, object], file_names: Sequence[str] = ()) -> "AskedSpawn":
@@ -40,7 +45,16 @@ class AskedSpawn:
             text("label").strip(),
             bool(text("open")),
             tuple(file_names),
+            LimitTexts.of(fields),
         )
+
+    @property
+    def code_limits(self) -> LimitAmounts:
+        """The limits for the code; none while one of them is not written to its end."""
+        try:
+            return self.limits.limits()
+        except WrongLimit:
+            return LimitAmounts()
 
 
 def spawn_code(asked: AskedSpawn) -> tuple[tuple[str, str], ...]:
@@ -60,6 +74,7 @@ def _command(asked: AskedSpawn, task: str) -> str:
     options = [
         *(part for name, value in _options(asked, "agent").items() for part in (f"--{name}", value)),
         *(["--open"] if asked.is_open else []),
+        *(part for text in _budget_option(asked.code_limits) for part in ("--budget", text)),
         *(part for name in asked.file_names for part in ("--attach", name)),
         "--wait",
     ]
@@ -74,9 +89,11 @@ def _python(asked: AskedSpawn, task: str) -> str:
         *(f"{name}={_python_text(value)}" for name, value in _options(asked, "agent").items()),
         *(['mode="SESSION"'] if asked.is_open else []),
         *([f"attachments=[{files}]"] if files else []),
+        *(f"budget=Budget({budget})" for budget in _python_budget(asked.code_limits)),
     ]
+    imports = "Budget, connect" if asked.code_limits else "connect"
     return (
-        "import asyncio\n\nfrom spawnmesh_client import connect\n\n\n"
+        f"import asyncio\n\nfrom spawnmesh_client import {imports}\n\n\n"
         "async def main() -> None:\n"
         "    async with connect() as mesh:\n"
         f"        session = await mesh.spawn({_joined(arguments, 12)})\n"
@@ -93,6 +110,7 @@ def _typescript(asked: AskedSpawn, task: str) -> str:
         *(f"{name}: {_json_text(value)}" for name, value in _options(asked, "agentId").items()),
         *(['mode: "SESSION"'] if asked.is_open else []),
         *([f"attachments: [{files}]"] if files else []),
+        *(f"budget: {{ {budget} }}" for budget in _typescript_budget(asked.code_limits)),
     ]
     lines = "".join(f"  {option},\n" for option in options)
     given = f", {{\n{lines}}}" if lines else ""
@@ -115,6 +133,8 @@ def _curl(asked: AskedSpawn, task: str) -> str:
     }
     parts = ['{"request_id": "', "$(uuidgen)", '"']
     parts[-1] += "".join(f",\n  {_json_text(name)}: {_json_text(value)}" for name, value in fields.items())
+    if budget := _message_fields(asked.code_limits):
+        parts[-1] += f',\n  "budget": {json.dumps(budget)}'
     for number, name in enumerate(asked.file_names):
         begin = ",\n    " if number else ',\n  "attachments": [\n    '
         parts[-1] += f'{begin}{{"name": {_json_text(name)}, "data": "'
@@ -129,6 +149,52 @@ def _curl(asked: AskedSpawn, task: str) -> str:
 def _options(asked: AskedSpawn, agent_name: str) -> dict[str, str]:
     given = {agent_name: asked.agent, "model": asked.model, "label": asked.label}
     return {name: value for name, value in given.items() if value}
+
+
+def _budget_option(limits: LimitAmounts) -> Sequence[str]:
+    """Return the option, in which a time has whole seconds."""
+    seconds = -(-limits.run_time // timedelta(seconds=1))
+    texts = LimitTexts.for_limits(replace(limits, run_time=timedelta(seconds=seconds))).texts()
+    return [",".join(f"{name}={text}" for name, text in texts.items())] if texts else []
+
+
+def _python_budget(limits: LimitAmounts) -> Sequence[str]:
+    given = _amounts(limits, ("cost", "tokens", "calls", "run_time"))
+    return [", ".join(f"{name}={value}" for name, value in given.items())] if given else []
+
+
+def _typescript_budget(limits: LimitAmounts) -> Sequence[str]:
+    given = _amounts(limits, ("cost", "tokens", "calls", "runTimeMs"), time_factor=1000)
+    return [", ".join(f"{name}: {value}" for name, value in given.items())] if given else []
+
+
+def _amounts(limits: LimitAmounts, names: Sequence[str], *, time_factor: int = 1) -> dict[str, str]:
+    """Return the limits as literals. A cost is in units of its currency, and a time in seconds, or
+    in parts of one.
+    """
+    values = (
+        _units(limits.cost_micros),
+        f"{limits.token_count}",
+        f"{limits.model_call_count}",
+        _units(time_factor * (limits.run_time // timedelta(microseconds=1))),
+    )
+    return {name: value for name, value in zip(names, values, strict=True) if value != "0"}
+
+
+def _message_fields(limits: LimitAmounts) -> dict[str, str]:
+    """Return the fields of the message in JSON, where large numbers are texts."""
+    fields = {
+        "max_cost_micros": f"{limits.cost_micros}",
+        "max_token_count": f"{limits.token_count}",
+        "max_model_call_count": f"{limits.model_call_count}",
+        "max_run_time": f"{_units(limits.run_time // timedelta(microseconds=1))}s",
+    }
+    return {name: value for name, value in fields.items() if value not in ("0", "0s")}
+
+
+def _units(micros: int) -> str:
+    """Return millionths as a literal in whole units, exactly."""
+    return f"{Decimal(micros).scaleb(-6).normalize():f}"
 
 
 def _joined(arguments: Sequence[str], indent: int) -> str:

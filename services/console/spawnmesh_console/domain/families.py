@@ -24,6 +24,7 @@ class LaneMember:
     depth: int
     state: ShownState
     token_count: int
+    cost_micros: int
     file_count: int
     queue_time: datetime
     start_time: datetime | None

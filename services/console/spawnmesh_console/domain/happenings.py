@@ -8,6 +8,7 @@ from spawnmesh_console.domain.states import ShownState, run_state
 _UNKNOWN = ShownState("", "closed")
 _SPAWNED = ShownState("spawned", "queued")
 _PUBLISHED = ShownState("published", "published")
+_BUDGET = ShownState("changed", "budget")
 _FAILED = ShownState("the spawn failed", "failed")
 
 
@@ -50,6 +51,8 @@ def happening(
             shown, sentence = run_state(state), "A child reported its result."
         case "FILES_PUBLISHED":
             shown, sentence = _PUBLISHED, "The run published files."
+        case "BUDGET_CHANGED":
+            shown, sentence = _BUDGET, "The limits of the budget were changed."
         case "SPAWN_FAILED":
             shown, sentence = _FAILED, "The spawn failed."
         case "CLOSED":
@@ -64,6 +67,7 @@ _VERBS = {
     "RUNNING": "was taken by a runner",
     "FINALIZING": "has an answer, which is being finalized",
     "WAITING_APPROVAL": "waits for a person",
+    "WAITING_BUDGET": "waits for its budget",
     "SUCCEEDED": "succeeded",
     "FAILED": "failed",
     "TIMED_OUT": "timed out",

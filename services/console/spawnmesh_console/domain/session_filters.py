@@ -7,6 +7,7 @@ _STATES = (
     "RUNNING",
     "FINALIZING",
     "WAITING_APPROVAL",
+    "WAITING_BUDGET",
     "SUCCEEDED",
     "FAILED",
     "TIMED_OUT",

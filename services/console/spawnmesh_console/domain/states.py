@@ -17,6 +17,7 @@ _OF_RUNS = {
     "RUNNING": ShownState("running", "running", is_live=True),
     "FINALIZING": ShownState("finalizing", "running", is_live=True),
     "WAITING_APPROVAL": ShownState("waits for a person", "waiting", is_live=True),
+    "WAITING_BUDGET": ShownState("waits for its budget", "budget", is_live=True),
     "SUCCEEDED": ShownState("succeeded", "succeeded"),
     "FAILED": ShownState("failed", "failed"),
     "TIMED_OUT": ShownState("timed out", "failed"),

@@ -14,10 +14,12 @@ from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.status import Status
 from starlette.responses import Response
 
+from spawnmesh_console.clients.budgets import family_usage
 from spawnmesh_console.clients.family import MAX_MEMBERS, family_of
 from spawnmesh_console.clients.output_sets import OutputSetPage, output_set_page
 from spawnmesh_console.clients.shown_entry import shown_entries
 from spawnmesh_console.clients.transcript_pages import TranscriptPage, entries_from, newest_entries
+from spawnmesh_console.domain.budgets import FamilyUsage, SentLimits
 from spawnmesh_console.domain.families import lanes_of
 from spawnmesh_console.domain.happenings import Happening, happening
 from spawnmesh_console.web.failures import HTTP_STATUS_OF
@@ -29,6 +31,7 @@ _NOTICES = {
     "sent": "The message was sent.",
     "interrupted": "The run stops at its next safe point.",
     "killed": "The session and its descendants were ended.",
+    "budget": "The limits were changed. Runs that waited for room go on.",
 }
 _ENTRIES_BEFORE = 20  # Above the entry that a link names.
 _LABELS_BEHIND = 20
@@ -36,6 +39,7 @@ _MAX_EVENTS = 100
 _EVENTS_SECONDS = 5.0
 _NO_FAMILY: Mapping[str, Any] = {"lanes": [], "own_id": "", "is_cut": False}
 _NOTHING_PUBLISHED = OutputSetPage([], "")
+_NO_USAGE = FamilyUsage()
 _UNCERTAIN = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
 _REFUSED = (
     Status.INVALID_ARGUMENT,
@@ -58,8 +62,8 @@ class NewestEvents:
 async def show_session(visit: Visit) -> Response:
     """Show the session. `at` begins the transcript at an entry, and `before` ends it there.
 
-    `part=family` returns the family alone, and `part=published` the published files, for the page
-    that keeps them up to date.
+    `part=family` returns the family alone, `part=published` the published files, and `part=usage`
+    the budgets, for the page that keeps them up to date.
     """
     session = await visit.mesh.session(visit.request.path_params["session_id"])
     match visit.text("part"):
@@ -68,8 +72,11 @@ async def show_session(visit: Visit) -> Response:
         case "published":
             page = await output_set_page(visit.mesh, session.session_id)
             return visit.render("session_published.html", session=session, published=page)
+        case "usage":
+            usage = await family_usage(visit.mesh, session.session_id)
+            return visit.render("session_usage.html", usage=usage, sent_limits=None, **head_values(session))
         case _:
-            return await _page(visit, session)
+            return await session_page(visit, session)
 
 
 async def send_message(visit: Visit) -> Response:
@@ -94,7 +101,9 @@ async def send_message(visit: Visit) -> Response:
         else:
             raise
         status = HTTP_STATUS_OF[error.status]
-        return await _page(visit, session, status=status, problem=problem, text=text, request_id=request_id)
+        return await session_page(
+            visit, session, status=status, problem=problem, text=text, request_id=request_id
+        )
     return _back(session, "sent")
 
 
@@ -114,27 +123,7 @@ async def kill(visit: Visit) -> Response:
     return _back(session, "killed")
 
 
-def head_values(session: Session) -> dict[str, Any]:
-    """Return the values of the head of the page, which changes with each event."""
-    is_kept = session.cleanup is Cleanup.KEEP or not session.state.is_terminal
-    return {"session": session, "run": session.latest_run, "files_are_kept": is_kept}
-
-
-def happening_of(event: SessionEvent) -> Happening:
-    """Return the event in a sentence."""
-    state = event.run_state.value if event.run_state is not None else ""
-    return happening(
-        event.cursor,
-        event.event_time,
-        event.kind.value,
-        state,
-        event.detail,
-        event.child_session_id,
-        event.set_id,
-    )
-
-
-async def _page(
+async def session_page(
     visit: Visit,
     session: Session,
     *,
@@ -142,13 +131,17 @@ async def _page(
     problem: str = "",
     text: str = "",
     request_id: str = "",
+    sent_limits: SentLimits | None = None,
 ) -> Response:
-    """Show the session. A part that cannot be read is missing, with a sentence that says why."""
+    """Return the page of the session. A part that cannot be read is missing, with a sentence that
+    says why. What was sent with a form that was refused stays in it.
+    """
     problems = [problem] if problem else []
-    page, events, family = await asyncio.gather(
+    page, events, family, usage = await asyncio.gather(
         _or(TranscriptPage([], 0), _transcript(visit, session), problems),
         _or(NewestEvents([], may_publish=True), _events(session), problems),
         _or(_NO_FAMILY, _family(visit, session), problems),
+        _or(_NO_USAGE, family_usage(visit.mesh, session.session_id), problems),
     )
     later, published = await asyncio.gather(
         _or(TranscriptPage([], 0), _later(visit, session, page), problems),
@@ -172,8 +165,30 @@ async def _page(
         problems=problems,
         text=text,
         request_id=request_id or uuid4().hex,
+        usage=usage,
+        sent_limits=sent_limits,
         **head_values(session),
         **family,
+    )
+
+
+def head_values(session: Session) -> dict[str, Any]:
+    """Return the values of the head of the page, which changes with each event."""
+    is_kept = session.cleanup is Cleanup.KEEP or not session.state.is_terminal
+    return {"session": session, "run": session.latest_run, "files_are_kept": is_kept}
+
+
+def happening_of(event: SessionEvent) -> Happening:
+    """Return the event in a sentence."""
+    state = event.run_state.value if event.run_state is not None else ""
+    return happening(
+        event.cursor,
+        event.event_time,
+        event.kind.value,
+        state,
+        event.detail,
+        event.child_session_id,
+        event.set_id,
     )
 
 

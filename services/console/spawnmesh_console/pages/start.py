@@ -3,9 +3,11 @@ languages.
 """
 
 from collections.abc import Sequence
+from decimal import Decimal
 from uuid import uuid4
 
 from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.budget_views import Budget
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -14,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from spawnmesh_console.clients.session_pages import session_page
 from spawnmesh_console.domain.asked_spawn import DEFAULT_AGENT, AskedSpawn, spawn_code
+from spawnmesh_console.domain.budget_limits import LimitAmounts, WrongLimit
 from spawnmesh_console.domain.shown_text import harmless
 from spawnmesh_console.web.failures import HTTP_STATUS_OF, advice_for
 from spawnmesh_console.web.visit import Visit, see_other
@@ -58,6 +61,10 @@ async def _spawn(visit: Visit, fields: FormData) -> Response:
     if not asked.task.strip():
         return await _page(visit, asked, problem="There is no task.", request_id=request_id)
     try:
+        limits = asked.limits.limits()
+    except WrongLimit as error:
+        return await _page(visit, asked, problem=str(error), request_id=request_id)
+    try:
         session = await visit.mesh.spawn(
             asked.task,
             attachments=[_attachment(file) for file in files],
@@ -65,6 +72,7 @@ async def _spawn(visit: Visit, fields: FormData) -> Response:
             model=asked.model,
             label=asked.label,
             mode="SESSION" if asked.is_open else "",
+            budget=_budget(limits),
             request_id=request_id or None,
         )
     except MeshError as error:
@@ -99,6 +107,17 @@ async def _page(
         problem=problem,
         limit_bytes=int(error.facts.get("limit_bytes", 0)) if error else 0,
         advice=advice_for(error) if error and error.status in _UNCERTAIN else "",
+    )
+
+
+def _budget(limits: LimitAmounts) -> Budget | None:
+    if not limits:
+        return None
+    return Budget(
+        cost=Decimal(limits.cost_micros).scaleb(-6) or None,
+        tokens=limits.token_count or None,
+        calls=limits.model_call_count or None,
+        run_time=limits.run_time or None,
     )
 
 

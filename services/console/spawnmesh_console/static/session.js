@@ -11,11 +11,14 @@ const connection = document.getElementById("connection");
 const head = document.getElementById("head");
 const family = document.getElementById("family");
 const published = document.getElementById("published");
+const usage = document.getElementById("usage");
 
 let draft = null;
 let newHead = null;
 let hasNewFiles = false;
 let isReadingFiles = false;
+let isUsageOld = false;
+let isReadingUsage = false;
 
 /** Do a change, and stay at the end of the page if the end was in view. */
 function stayingAtTheEnd(change) {
@@ -72,6 +75,35 @@ async function renewPublished() {
 }
 published.addEventListener("focusout", () => setTimeout(renewPublished));
 
+/** Return whether a person is using the form of a budget. */
+function isUsageUsed() {
+  if (usage.contains(document.activeElement) || usage.querySelector("details[open]")) return true;
+  return [...usage.querySelectorAll("input")].some((field) => field.value !== field.defaultValue);
+}
+
+/** Show what is used of the budgets now, unless a person is using what is there. */
+async function renewUsage() {
+  if (!isUsageOld || isReadingUsage || isUsageUsed()) return;
+  isReadingUsage = true;
+  isUsageOld = false;
+  try {
+    const response = await fetch(`${location.pathname}?part=usage`, { headers: { accept: "text/html-fragment" } });
+    if (response.status >= 500) throw new Error(`status ${response.status}`);
+    const nodes = nodesOf(await response.text());
+    if (isUsageUsed()) isUsageOld = true;
+    else if (response.ok) usage.replaceChildren(nodes);
+  } catch { // The console or the mesh is away.
+    isUsageOld = true;
+    setTimeout(renewUsage, RETRY_MS);
+    return;
+  } finally {
+    isReadingUsage = false;
+  }
+  renewUsage(); // Something happened in between.
+}
+usage.addEventListener("toggle", renewUsage, true);
+usage.addEventListener("focusout", () => setTimeout(renewUsage));
+
 const steps = {
   head({ html, event, published: isPublication }) {
     if (event) {
@@ -84,6 +116,8 @@ const steps = {
     renewHead();
     hasNewFiles ||= Boolean(isPublication);
     renewPublished();
+    isUsageOld = true;
+    renewUsage();
   },
   delta({ begins, model, text }) {
     if (begins || draft === null) beginDraft(model);
@@ -165,6 +199,8 @@ function follow(address) {
 
 function followFamily() {
   setTimeout(async () => {
+    isUsageOld ||= usage.querySelector("[data-budgets]") !== null;
+    if (!document.hidden) renewUsage();
     if (document.hidden || (await renewFamily())) followFamily();
   }, FAMILY_MS);
 }

@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
+from spawnmesh_console.domain.budget_limits import short_money
 from spawnmesh_console.domain.shown_text import beginning, harmless
 from spawnmesh_console.domain.spans_of_time import age, span
 from spawnmesh_console.domain.states import run_state, session_state
@@ -25,7 +26,13 @@ def open_templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update(
-        ago=_ago, took=_took, size=_size, count=_count, harmless=harmless, beginning=beginning
+        ago=_ago,
+        took=_took,
+        size=_size,
+        count=_count,
+        money=short_money,
+        harmless=harmless,
+        beginning=beginning,
     )
     templates.globals.update(
         run_state=run_state, session_state=session_state, masked=masked, server_time=_server_time

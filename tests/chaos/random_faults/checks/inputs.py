@@ -95,6 +95,11 @@ def approvals(facts: Facts) -> int:
     return sum(bool(row["decided_by"]) for row in facts.rows("approvals"))
 
 
+def budgets(facts: Facts) -> int:
+    """Count the budgets whose limits were raised."""
+    return sum(row["version"] > 1 for row in facts.rows("budgets"))
+
+
 def cooldowns(facts: Facts) -> int:
     """Count the samples of cooldowns."""
     return len(facts.cooldowns)

@@ -15,6 +15,8 @@ EXPECTED: Mapping[str, frozenset[Reason]] = {
     "harness": frozenset({Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST}),
     # Another person decided before, the time for the decision was over, or the run had ended.
     "decide": frozenset({Reason.APPROVAL_CLOSED}),
+    # Another person raised the budget before, or this call did without an answer.
+    "raise": frozenset({Reason.ETAG_DIFFERS}),
     # The session belongs to another tenant.
     "pry": frozenset({Reason.NOT_FOUND}),
 }

@@ -117,6 +117,10 @@ def _given_of(request: pb.SpawnSessionRequest) -> dict[str, Any]:
         "task": request.task,
         "label": request.label,
         "files": [item.name for item in request.attachments],
+        "budget": {
+            "max_model_call_count": request.budget.max_model_call_count,
+            "max_token_count": request.budget.max_token_count,
+        },
     }
 
 
@@ -140,6 +144,13 @@ def facts_of(answer: Any) -> dict[str, Any]:
             "run_state": session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_"),
             "result_text": run.result_text[:200],
             "is_interrupted": run.HasField("interrupt_time"),
+        }
+    if budget := getattr(answer, "budget", None):
+        facts |= {
+            "session_id": budget.session_id,
+            "etag": budget.etag,
+            "max_model_call_count": budget.budget.max_model_call_count,
+            "max_token_count": budget.budget.max_token_count,
         }
     if approval := getattr(answer, "approval", None):
         facts |= {

@@ -31,6 +31,7 @@ from tests.chaos.random_faults.load.careful import (
     decide_steadily,
 )
 from tests.chaos.random_faults.load.conversations import converse_steadily
+from tests.chaos.random_faults.load.frugal import raise_steadily, spend_steadily
 from tests.chaos.random_faults.load.harness import Harness, order_steadily
 from tests.chaos.random_faults.load.spawners import PARENTS, probe_steadily, spawn_steadily, story_files
 from tests.chaos.random_faults.load.watchers import pry_steadily, watch_again, watch_steadily
@@ -55,6 +56,7 @@ OPERATIONS = frozenset(
         "append",
         "list",
         "decide",
+        "raise",
     }
 )
 """All that the users of the load do."""
@@ -106,6 +108,7 @@ class Load:
                 stranger = self._client(PLAIN if tenant != PLAIN else OTHER, meshes)
                 users.create_task(pry_steadily(stranger, spawner))
                 users.create_task(ask_steadily(self._client(tenant, meshes)))
+                users.create_task(spend_steadily(self._client(tenant, meshes)))
             users.create_task(spawn_steadily(self._client(GATED, meshes), story))
             users.create_task(probe_steadily(self._client(OTHER, meshes)))
             users.create_task(probe_steadily(self._client(GATED, meshes)))
@@ -133,8 +136,8 @@ class Load:
                 users.create_task(writer.write_steadily())
 
     async def decide(self) -> None:
-        """Decide on approvals in every tenant. It never returns: runs still wait for people when
-        the load has ended.
+        """Decide on approvals and raise budgets in every tenant. It never returns: runs still wait
+        for people when the load has ended.
         """
         minter = TokenMinter("client", self.field.stack.keys / "client.pem")
         async with AsyncExitStack() as exits, asyncio.TaskGroup() as deciding:
@@ -148,6 +151,8 @@ class Load:
                     client = Client(tenant, mesh, self.history, random, never, slowness=self.slowness)
                     people.append(Person(name, client))
                 deciding.create_task(decide_steadily(people))
+                for person in people:
+                    deciding.create_task(raise_steadily(person.client))
 
     async def run_harnesses(self) -> None:
         """Claim and execute EXTERNAL runs. It never returns: runs remain when the load has ended."""
