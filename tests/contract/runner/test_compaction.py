@@ -8,6 +8,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -86,6 +87,8 @@ async def test_a_run_over_the_threshold_reads_the_summary_instead_of_its_sources
         output_token_count=2 + 2 + USAGE.output_token_count,
         cache_read_token_count=USAGE.cache_read_token_count,
         cache_write_token_count=USAGE.cache_write_token_count,
+        cost_micros=USAGE.cost_micros,
+        price_version=USAGE.price_version,
     ), "two answers and the summary"
     for prompt in mesh.prompts:
         first, *others = texts(list(prompt.messages))
@@ -123,7 +126,9 @@ async def test_after_a_takeover_the_tokens_of_summaries_are_counted(
         await eventually(lambda: mesh.finalized or mesh.failed)
     assert mesh.finalized is not None
     assert len(real.peers.prompts) == asked_count > 0, "the context was short by then"
-    assert mesh.finalized.usage.input_token_count == 10 + asked_count * USAGE.input_token_count
+    usage = mesh.finalized.usage
+    assert usage.input_token_count == 10 + asked_count * USAGE.input_token_count
+    assert (usage.cost_micros, usage.price_version) == (asked_count * USAGE.cost_micros, USAGE.price_version)
 
 
 async def test_a_run_continues_when_compaction_fails_and_stops_trying(
@@ -146,6 +151,49 @@ async def test_a_run_continues_when_compaction_fails_and_stops_trying(
     assert mesh.failed is None
     assert texts(list(mesh.prompts[0].messages))[0].startswith("ask-0 ")
     assert (len(mesh.prompts), len(real.peers.judged), len(real.peers.prompts)) == (5, 2, 1)
+
+
+def refused_by_budget() -> MeshError:
+    return MeshError(Reason.SESSION_BUDGET_EXCEEDED, "a limit is reached")
+
+
+async def test_a_compaction_that_a_budget_refused_is_no_failed_one_and_is_made_when_there_is_room(
+    mesh: ScriptedMesh,
+    real: Compacting,
+    compaction_service: CompactionService,
+    keys: Path,
+    tmp_path: Path,
+) -> None:
+    """As many failures would turn compactions off."""
+    real.peers.answers += [refused_by_budget() for _ in range(3)]
+    mesh.budgets.states += [session_pb2.RUN_STATE_RUNNING] * 3
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=2, max_turns=1)
+    async with running_runner(mesh, keys, tmp_path, transcript_target=compaction_service.service.target):
+        await eventually(lambda: mesh.finalized or mesh.failed or mesh.released_claims)
+    assert mesh.finalized is not None
+    assert (len(mesh.budgets.requests), len(mesh.prompts)) == (3, 1)
+    assert texts(list(mesh.prompts[0].messages))[0].startswith("[Summary of the earlier part")
+
+
+async def test_a_run_whose_compaction_a_budget_refuses_waits_before_it_has_a_turn(
+    mesh: ScriptedMesh,
+    real: Compacting,
+    compaction_service: CompactionService,
+    keys: Path,
+    tmp_path: Path,
+) -> None:
+    real.peers.answers.append(refused_by_budget())
+    mesh.queue_run(epoch=2, max_turns=1)
+    target = compaction_service.service.target
+    async with running_runner(mesh, keys, tmp_path, transcript_target=target):
+        await eventually(lambda: mesh.budgets.requests)
+        mesh.answers.append(saying("Done."))
+        mesh.queue_run(epoch=3, max_turns=1)
+        await eventually(lambda: mesh.finalized or mesh.failed)
+    assert mesh.failed is None
+    assert (len(mesh.budgets.requests), len(mesh.prompts)) == (1, 1)
+    assert texts(list(mesh.prompts[0].messages))[0].startswith("[Summary of the earlier part")
 
 
 @pytest.mark.parametrize("speaks_again", [False, True])

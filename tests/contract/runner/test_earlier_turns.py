@@ -43,6 +43,11 @@ def summary() -> entry_pb2.EntryBody:
     return entry_pb2.EntryBody(compaction=entry_pb2.Compaction(summary="So far.", sources=sources))
 
 
+def priced(message: message_pb2.Message, cost_micros: int, version: str) -> message_pb2.Message:
+    message.usage.cost_micros, message.usage.price_version = cost_micros, version
+    return message
+
+
 def said(mesh: ScriptedMesh, text: str) -> None:
     """Store another writer's message, note and mirrored message: entries without a claim."""
     mesh.store(entry_pb2.EntryBody(message=text_message(USER, text)))
@@ -110,6 +115,24 @@ async def test_ListEntries__after_a_takeover_the_runs_own_entries_are_read(
     assert min(mesh.listing.given) > 1
     own_and_between, said_before, stopping = 6, 2, 1
     assert len(pages) == (own_and_between + said_before) // PAGE_SIZE + stopping
+
+
+async def test_ListEntries__the_cost_of_earlier_turns_and_summaries_is_counted(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """The version of the prices is the newest, although the newest turns are read first."""
+    mesh.first_epoch = 3
+    mesh.write(priced(calling(LIST), 1, "v1"), epoch=3)
+    mesh.write(answered("c1"), epoch=3)
+    body = summary()
+    body.compaction.sources.usage.cost_micros = 20
+    body.compaction.sources.usage.price_version = "v2"
+    mesh.store(body, mesh.run_id, 4)
+    mesh.write(priced(calling(("c2", "list_files", "{}")), 300, "v3"), epoch=4)
+    mesh.answers.append(priced(saying("Done."), 4000, ""))
+    await execute_run(mesh, keys, tmp_path, epoch=5)
+    assert mesh.finalized is not None
+    assert (mesh.finalized.usage.cost_micros, mesh.finalized.usage.price_version) == (4321, "v3")
 
 
 async def test_FailRun__a_later_run_has_its_own_turns(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.runner.approval_fixtures import ScriptedApprovals
 from tests.support.runner.blobs import ScriptedBlobs
+from tests.support.runner.budgets import BudgetScript
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
 from tests.support.runner.models import ScriptedModels
@@ -69,10 +70,7 @@ OFTEN = 0.005
 
 @dataclass(slots=True)
 class ScriptedMesh:
-    """The scripted behaviour of the peers, and a record of the calls.
-
-    It has one session of one tenant.
-    """
+    """The scripted behaviour of the peers of one session, and a record of the calls."""
 
     minter: TokenMinter
     session_id: str = field(default_factory=lambda: new_id(IdKind.SESSION))
@@ -87,6 +85,7 @@ class ScriptedMesh:
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
     approvals: ScriptedApprovals = field(default_factory=ScriptedApprovals)
+    budgets: BudgetScript = field(default_factory=BudgetScript)
     outputs: ScriptedOutputs = field(default_factory=ScriptedOutputs)
     hold_model: asyncio.Event | None = None
     spoken_first: tuple[str, ...] = ()
@@ -160,6 +159,7 @@ class ScriptedMesh:
         lease = Duration()
         lease.FromMilliseconds(int(lease_seconds * 1000))
         session = session_pb2.Session(session_id=self.session_id, state=session_pb2.SESSION_STATE_ACTIVE)
+        session.budget_session_ids.extend(self.budgets.shared)
         if self.files:
             session.receipt.set_id = self.set_id
             session.receipt.rel_dir = f".spawnmesh/attachments/{self.set_id}"
@@ -204,9 +204,7 @@ class ScriptedMesh:
         self.changes.put_nowait(True)
 
     def write(self, message: message_pb2.Message, *, epoch: int = 1) -> str:
-        """Append a message to the transcript as the run at that epoch, and return its entry's
-        id.
-        """
+        """Append a message to the transcript as the run at that epoch. Return its entry's id."""
         return self.store(entry_pb2.EntryBody(message=message), self.run_id, epoch).entry_id
 
     def store(self, body: entry_pb2.EntryBody, run_id: str = "", epoch: int = 0) -> entry_pb2.Entry:
@@ -253,6 +251,7 @@ class ScriptedMesh:
         search_grpc.add_SearchServiceServicer_to_server(ScriptedSearches(self), server)
         router_grpc.add_ModelRouterServiceServicer_to_server(models(self), server)
         blob_grpc.add_AttachmentBlobServiceServicer_to_server(blobs(self), server)
+        self.budgets.add_to(server, self)
         self.hooks.add_to(server)
 
 

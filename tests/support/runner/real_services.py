@@ -44,6 +44,9 @@ Said = tuple[str, Mapping[str, Any]] | str
 Move = Said | Callable[[Messages], Said | Awaitable[Said]]
 """The answer of a model, or a function of the messages that makes it."""
 
+OpenRouter = Callable[[str], AbstractAsyncContextManager[str]]
+"""Opens a model router for the session service at a target, and yields the router's target."""
+
 _ROLE = re.compile(r"You are (\S+)\.")
 
 
@@ -155,9 +158,13 @@ async def open_among(
     keys: Path,
     workspace_root: Path,
     settings: TenantSettings | None = None,
+    open_router: OpenRouter | None = None,
     **runner: Any,
 ) -> AsyncIterator[Among]:
-    """Serve session beside its real peers, and the scripted models, with a tenant of its own."""
+    """Serve session beside its real peers, and the scripted models, with a tenant of its own.
+
+    Or, with `open_router`, the router that it opens, which gets the target of the session service.
+    """
     models = RoleModels()
 
     @asynccontextmanager
@@ -167,11 +174,16 @@ async def open_among(
         router_grpc.add_ModelRouterServiceServicer_to_server(servicer, server)
         yield server
 
-    router = ProcessSettings(**shared_settings("model-router", keys))
     (port,) = free_ports(1)
+    if open_router is not None:
+        router = open_router(f"{LOOPBACK}:{port}")
+    else:
+        router = served("model-router", ProcessSettings(**shared_settings("model-router", keys)), open_models)
     async with (
-        served("model-router", router, open_models) as router_target,
-        open_mesh(port=port) as mesh,
+        router as router_target,
+        open_mesh(
+            port=port, **({"elsewhere": {"model-router": router_target}} if open_router else {})
+        ) as mesh,
         caller_at(peers["attachment-blob"], "attachment-blob") as blob,
         caller_at(peers["transcript"], "transcript") as transcript,
     ):

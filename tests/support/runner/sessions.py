@@ -55,6 +55,8 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
         self.mesh.waits.append(request)
         if self.mesh.child_states:
             run = session_pb2.Run(state=self.mesh.child_states.popleft())
+            if run.state == session_pb2.RUN_STATE_WAITING_BUDGET:
+                run.budget_session_id = self.mesh.budgets.session_id
             return session_pb.WaitSessionResponse(
                 session=session_pb2.Session(session_id=request.session_id, latest_run=run)
             )

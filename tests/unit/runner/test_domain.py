@@ -92,9 +92,10 @@ def test_the_text_of_other_errors_is_hidden(error: Exception) -> None:
 
 def test_usage_is_summed() -> None:
     spending = UsageTotal()
-    spending.add(input_=1, output=2, cache_read=3, cache_write=4)
-    spending.add(input_=10, output=20, cache_read=30, cache_write=40)
-    assert spending == UsageTotal(11, 22, 33, 44)
+    spending.add(input_=1, output=2, cache_read=3, cache_write=4, cost_micros=5, price_version="1")
+    spending.add(input_=10, output=20, cache_read=30, cache_write=40, cost_micros=50, price_version="2")
+    spending.add(input_=0, output=0, cache_read=0, cache_write=0, cost_micros=0, price_version="")
+    assert spending == UsageTotal(11, 22, 33, 44, 55, "2")
 
 
 def test_a_small_budget_has_a_shorter_fresh_tail() -> None:

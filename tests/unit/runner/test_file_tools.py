@@ -69,6 +69,8 @@ async def call(workspace: Path, tool_name: str, **arguments: object) -> ToolOutc
         request_id="r",
         ask=cast("Any", None),  # and no person
         cut_turn=cast("Any", None),
+        budget_session_ids=(),
+        await_budget=cast("Any", None),
     )
     return await execute_call(BUILT_IN[tool_name], block, scope)
 

@@ -9,6 +9,7 @@ from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import Attach
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
     from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceAsyncStub
     from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
+    from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceAsyncStub
     from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceAsyncStub
     from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
     from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceAsyncStub
@@ -48,6 +50,7 @@ class Peers:
     attachment_blob: Peer
     hook: Peer
     runs: "RunServiceAsyncStub"
+    budgets: "BudgetServiceAsyncStub"
     sessions: "SessionServiceAsyncStub"
     transcripts: "TranscriptServiceAsyncStub"
     live: "LiveServiceAsyncStub"
@@ -82,6 +85,7 @@ async def open_peers(process: Process, settings: RunnerSettings) -> AsyncIterato
             attachment_blob=attachment_blob,
             hook=hook,
             runs=RunServiceStub(session.channel),
+            budgets=BudgetServiceStub(session.channel),
             sessions=SessionServiceStub(session.channel),
             transcripts=TranscriptServiceStub(transcript.channel),
             live=LiveServiceStub(transcript.channel),

@@ -13,14 +13,19 @@ def mcp_prefix(server: str) -> str:
 
 
 class RunParked(Exception):
-    """The run waits for a person, and this runner does not hold it any more.
+    """This runner does not hold the run any more, because it waits or has ended. The text says why.
 
-    Without an approval, the run was interrupted before, and has ended.
+    It waits for the decision on `approval_id`, or until the budget of `budget_session_id` has room.
+    If it failed with that, there is an `error_reason`.
     """
 
-    def __init__(self, approval_id: str) -> None:
-        super().__init__("the run waits for a person" if approval_id else "the run was interrupted")
+    def __init__(
+        self, why: str, *, approval_id: str = "", budget_session_id: str = "", error_reason: str = ""
+    ) -> None:
+        super().__init__(why)
         self.approval_id = approval_id
+        self.budget_session_id = budget_session_id
+        self.error_reason = error_reason
 
 
 class TurnInterrupted(Exception):

@@ -13,6 +13,7 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import TurnInterrupted
 from spawnmesh_runner.domain.turns import MAX_CUT_OFF_COUNT, OutputLimitReached, TurnBudget, TurnLimitExceeded
 from spawnmesh_runner.loop.assignment import Assignment, render_usage
+from spawnmesh_runner.loop.budget import within_budget
 from spawnmesh_runner.loop.compaction import compact_transcript
 from spawnmesh_runner.loop.context_assembly import assemble
 from spawnmesh_runner.loop.earlier_turns import replay_earlier_turns
@@ -20,6 +21,7 @@ from spawnmesh_runner.loop.generate import (
     generate,
     is_cut_off,
     model_call_seconds,
+    prepare_prompt,
     without_refused_calls,
 )
 from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
@@ -58,8 +60,8 @@ async def run_agent_loop(assignment: Assignment) -> None:
 
     Continue from what earlier runners left in the transcript.
 
-    Raises TurnLimitExceeded, OutputLimitReached, RunInterrupted, or the MeshError of a peer that
-    refused or stayed unavailable.
+    Raises TurnLimitExceeded, OutputLimitReached, RunInterrupted, RunParked if the run waits for a
+    person or a budget, or the MeshError of a peer that refused or stayed unavailable.
     """
     turns = TurnBudget(assignment.max_turn_count)
     has_predecessors = assignment.epoch > assignment.first_epoch
@@ -124,9 +126,7 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     if (
         pending is None
         and read.compaction_due
-        and await assignment.interruption.cut_turn(
-            compact_transcript(assignment, timeout_seconds=model_call_seconds(assignment) * _COMPACTION_SHARE)
-        )
+        and await within_budget(assignment, lambda: _compact(assignment))
     ):
         # In the window before, the summary would count as a takeover.
         fence = await open_window(assignment)
@@ -151,16 +151,23 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     return await _is_accepted(assignment, pending, turns)
 
 
+async def _compact(assignment: Assignment) -> bool:
+    seconds = model_call_seconds(assignment) * _COMPACTION_SHARE
+    return await compact_transcript(assignment, timeout_seconds=seconds)
+
+
 async def _answer(
     assignment: Assignment, entries: Sequence[entry_pb2.Entry], fence: Fence, turns: TurnBudget
 ) -> generation_pb2.Completion:
     """Return the model's answer. Of one that is interrupted, keep what was said.
 
-    Raises TurnInterrupted, and what `generate` raises.
+    Raises TurnInterrupted, RunParked, and what `prepare_prompt` and `generate` raise.
     """
+    cut_turn = assignment.interruption.cut_turn
     with assignment.drafts.writing(fence.seq) as spoken:
         try:
-            return await assignment.interruption.cut_turn(generate(assignment, entries, spoken))
+            prompt = await cut_turn(prepare_prompt(assignment, entries))
+            return await within_budget(assignment, lambda: generate(assignment, prompt, spoken))
         except TurnInterrupted:
             said = spoken.message
             if said is not None and await close_window(assignment, fence):

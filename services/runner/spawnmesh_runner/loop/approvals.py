@@ -120,7 +120,9 @@ async def park(
     except MeshError:
         assignment.handover.fail()
         raise
-    raise RunParked(answer.approval.approval_id)
+    approval_id = answer.approval.approval_id
+    why = "the run waits for a person" if approval_id else "the run was interrupted"
+    raise RunParked(why, approval_id=approval_id)
 
 
 async def ask_person(

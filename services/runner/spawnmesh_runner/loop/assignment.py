@@ -43,7 +43,7 @@ class Assignment:
     - `lost_files` are the files that the run wrote on an earlier runner.
     - `repeated_calls` tells whether the run makes progress.
     - `interruption` tells what of the run must stop.
-    - `handover` tells whether the run is being handed over to a person.
+    - `handover` tells whether the run is being given up until a person or a budget lets it go on.
     - `drafts` show the answers to watchers while models give them.
 
     `tools_note` tells the model which of its tools are missing.
@@ -141,12 +141,14 @@ class Assignment:
         return FreshTail(token_count=fresh_tail_token_count(self.context_token_budget))
 
     def add_usage(self, usage: message_pb2.TokenUsage) -> None:
-        """Add the tokens of one model call."""
+        """Add the tokens and the cost of one model call, which is newer than those before."""
         self.usage_total.add(
             input_=usage.input_token_count,
             output=usage.output_token_count,
             cache_read=usage.cache_read_token_count,
             cache_write=usage.cache_write_token_count,
+            cost_micros=usage.cost_micros,
+            price_version=usage.price_version,
         )
 
 
@@ -166,4 +168,6 @@ def render_usage(usage_total: UsageTotal) -> message_pb2.TokenUsage:
         output_token_count=usage_total.output_token_count,
         cache_read_token_count=usage_total.cache_read_token_count,
         cache_write_token_count=usage_total.cache_write_token_count,
+        cost_micros=usage_total.cost_micros,
+        price_version=usage_total.price_version,
     )

@@ -8,6 +8,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.transcript_pages import entries_before
@@ -29,7 +30,8 @@ async def compact_transcript(assignment: Assignment, *, timeout_seconds: float) 
     """Have the oldest part of the transcript summarized, outside of any prompt window.
 
     Return True if it was. A failure or a plugin's refusal does not fail the run. It is logged, and
-    after a few failures the run stops trying.
+    after a few failures the run stops trying. A budget that refuses it is no failure: raises
+    MeshError SESSION_BUDGET_EXCEEDED, as the next answer would be refused too.
     """
     if not assignment.compactions.may_try:
         return False
@@ -45,6 +47,8 @@ async def compact_transcript(assignment: Assignment, *, timeout_seconds: float) 
             peers.compactions.CompactTranscript, request, timeout_seconds=timeout_seconds
         )
     except MeshError as error:
+        if error.reason is Reason.SESSION_BUDGET_EXCEEDED:
+            raise
         assignment.compactions.failed_count += 1
         log.warning("not compacted", reason=error.reason.value)
         return False

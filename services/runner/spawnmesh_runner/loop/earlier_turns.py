@@ -18,29 +18,32 @@ _KEPT_BACK = (f"{BLOCKED}: ", f"{Reason.PLUGIN_FAILED.value}: ")
 async def replay_earlier_turns(assignment: Assignment) -> int:
     """Count the turns that this run took on earlier runners.
 
-    Add their tokens to the usage, their calls (unless plugins blocked them) to the called tools,
-    and the files that they wrote to the lost files. Reads backwards in pages, up to the entries of
-    an earlier run of the session. Entries of other writers in between are skipped.
+    Add their tokens and cost to the usage, their calls (unless plugins blocked them) to the called
+    tools, and the files that they wrote to the lost files. Reads backwards in pages, up to the
+    entries of an earlier run of the session. Entries of other writers in between are skipped.
     """
     turn_count = 0
+    usages: list[message_pb2.TokenUsage] = []
     kept_back: set[str] = set()
     async with aclosing(entries_before(assignment, 0, _TURNS)) as entries:
         async for entry in entries:
             if 0 < entry.writer.epoch < assignment.first_epoch:
-                return turn_count
+                break
             if entry.writer.run_id != assignment.run_id:
                 continue
             message = entry.body.message
             assignment.lost_files.add_message(message)
-            assignment.add_usage(entry.body.compaction.sources.usage)
+            usages.append(entry.body.compaction.sources.usage)
             if message.role == message_pb2.ROLE_ASSISTANT:
                 turn_count += 1
-                assignment.add_usage(message.usage)
+                usages.append(message.usage)
                 made = (call for call in calls_of(message) if call.tool_call_id not in kept_back)
                 assignment.called_tools.update(call.name for call in made)
                 kept_back.clear()
             elif _was_blocked(message):
                 kept_back.add(message.tool_call_id)
+    for usage in reversed(usages):  # They were read newest first.
+        assignment.add_usage(usage)
     return turn_count
 
 

@@ -38,6 +38,7 @@ from spawnmesh_runner.loop.drafts import written_drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
+from spawnmesh_runner.loop.parked_span import note_parked
 from spawnmesh_runner.loop.run_changes import RunChanges
 from spawnmesh_runner.loop.writer_claim import acquire_writer, release_writer
 from spawnmesh_runner.settings import RunnerSettings
@@ -69,7 +70,7 @@ async def execute_run(
     answer.
 
     - When cancelled, release the run to the queue.
-    - When a person must decide first, the run is given up until then.
+    - When a person must decide first, or a budget has no room, the run is given up until then.
     - When something that it needs is unavailable, release it to be tried again later.
     - When an outage kept the lease from being renewed, stop, and release it when the outage is
       over, unless another runner has it by then.
@@ -110,9 +111,13 @@ async def execute_run(
                 )
                 is_accepted = True
             except RunParked as parked:
-                if parked.approval_id:
-                    span.set_attribute("spawnmesh.approval.id", parked.approval_id)
-                log.info("run given up", approval=parked.approval_id, why=str(parked))
+                note_parked(span, parked)
+                log.info(
+                    "run given up",
+                    why=str(parked),
+                    approval=parked.approval_id,
+                    budget_session=parked.budget_session_id,
+                )
             except RunInterrupted:
                 try:
                     await _end_interrupted(claimed, peers, usage_total)
@@ -141,6 +146,7 @@ async def execute_run(
                 span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
                 span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
                 span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage_total.cache_read_token_count)
+                span.set_attribute("spawnmesh.run.cost_micros", usage_total.cost_micros)
                 if not is_accepted:
                     claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
                     await release_writer(peers, claimed.session.session_id, claim)

@@ -30,26 +30,35 @@ _PAST_DEADLINE_SECONDS = 5.0
 # this share of the call's time has too little left for its answer, through no fault of the model.
 _LATE_SHARE = 0.1
 
-_TOKEN_COUNTS = (
+_USED = (
     "input_token_count",
     "output_token_count",
     "cache_read_token_count",
     "cache_write_token_count",
+    "cost_micros",
 )
 
 
+async def prepare_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> pb.GenerateRequest:
+    """Return the request for the next answer, as plugins changed it.
+
+    Raises MeshError: PLUGIN_FAILED, or the error of an unavailable peer.
+    """
+    request = await build_prompt(assignment, entries)
+    await dispatch_prompt_hooks(assignment, request)
+    return request
+
+
 async def generate(
-    assignment: Assignment, entries: Sequence[entry_pb2.Entry], spoken: Spoken
+    assignment: Assignment, request: pb.GenerateRequest, spoken: Spoken
 ) -> generation_pb2.Completion:
     """Ask the run's models for the next answer, in their order. `spoken` gets it as it comes.
 
     If the stream breaks, call again: once for each candidate, and at least once. Only the usage of
-    a broken stream is kept. Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED,
-    UNKNOWN_MODEL, STREAM_BROKEN, PLUGIN_FAILED, or the error of an unavailable peer; and
-    ModelCallTimedOut.
+    a broken stream is kept, and the request reports the attempt. Raises MeshError:
+    ALL_CANDIDATES_FAILED, MODEL_REFUSED, UNKNOWN_MODEL, STREAM_BROKEN, SESSION_BUDGET_EXCEEDED, or
+    the error of an unavailable peer; and ModelCallTimedOut.
     """
-    request = await build_prompt(assignment, entries)
-    await dispatch_prompt_hooks(assignment, request)
     attempts = AsyncRetrying(
         retry=retry_if_exception(_is_broken_stream),
         stop=_is_last_broken_stream,
@@ -110,9 +119,13 @@ async def _generate_once(
 
 
 def _usage_in(error: MeshError) -> message_pb2.TokenUsage:
-    """Return the tokens of the failed attempts that the router's error reports."""
-    counts = {name: error.facts.get(f"used_{name}", "") for name in _TOKEN_COUNTS}
-    return message_pb2.TokenUsage(**{name: int(count) for name, count in counts.items() if count.isdecimal()})
+    """Return the tokens and the cost of the failed attempts, as the router's error reports them."""
+    usage = message_pb2.TokenUsage()
+    for name in _USED:
+        count = error.facts.get(f"used_{name}", "")
+        if count.isdecimal():
+            setattr(usage, name, int(count))
+    return usage
 
 
 def without_refused_calls(completion: generation_pb2.Completion) -> message_pb2.Message:

@@ -1,4 +1,4 @@
-"""The handover of a run to a person, during which a lost lease is no loss."""
+"""The handover of a run that waits for a person or a budget. A lost lease is no loss meanwhile."""
 
 import asyncio
 

@@ -24,7 +24,9 @@ from spawnmesh_runner.loop.approvals import (
     take_decision,
 )
 from spawnmesh_runner.loop.assignment import Assignment
+from spawnmesh_runner.loop.budget import await_budget
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
+from spawnmesh_runner.loop.parked_span import note_parked
 from spawnmesh_runner.loop.transcript_appends import append_message
 from spawnmesh_runner.loop.unfinished_turn import OpenCall
 from spawnmesh_runner.tools.ask_user import ASK_USER
@@ -34,6 +36,7 @@ from spawnmesh_runner.tools.calling.interrupted_spawn import interrupted_spawn_o
 from spawnmesh_runner.tools.calling.tool import AnyTool, CallScope
 from spawnmesh_runner.tools.publish_files import PUBLISH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
+from spawnmesh_runner.tools.sessions_wait import SESSIONS_WAIT
 
 _NOT_MADE = refusal("INTERRUPTED", "you were interrupted before this call, and it was not made")
 _CUT_SHORT = refusal(
@@ -48,6 +51,9 @@ _APPROVED_UNKNOWN = refusal(
     "a person approved this call, and the runner was replaced during it: it may or may not have been done,"
     " and it is not made again",
 )
+
+_CUT_BY_THEMSELVES = (SESSIONS_SPAWN.name, SESSIONS_WAIT.name, PUBLISH_FILES.name, ASK_USER.name)
+"""The tools that an interrupt does not cancel."""
 
 _NEVER_KEPT = (Reason.ATTACHMENT_CONTENT_IS_MARKER, Reason.INVALID_REQUEST)
 """The transcript refuses rewritten calls with these reasons."""
@@ -65,9 +71,9 @@ async def run_calls(assignment: Assignment, calls: Sequence[OpenCall]) -> None:
     """Make the calls in order and append the result of each.
 
     After an interrupt, the results say which calls were cut short and which were not made. Raises
-    TurnInterrupted then, RunParked when a person must decide before the next call, MeshError when
-    the run is lost or the transcript refuses a result, and NoProgress when the run has made the
-    same calls with the same results too often in a row.
+    TurnInterrupted then, RunParked when a person must decide before the next call or a budget that
+    the run shares has no room, MeshError when the run is lost or the transcript refuses a result,
+    and NoProgress when the run has made the same calls with the same results too often in a row.
     """
     digest = hashlib.sha256()
     for call in calls:
@@ -160,6 +166,8 @@ def _scope(assignment: Assignment, call: OpenCall, *, was_begun: bool) -> CallSc
         request_id=call_request_id(call.answer_entry_id, call.index),
         ask=partial(ask_person, assignment, call),
         cut_turn=assignment.interruption.cut_turn,
+        budget_session_ids=assignment.claimed.session.budget_session_ids,
+        await_budget=partial(await_budget, assignment),
     )
 
 
@@ -199,7 +207,7 @@ async def _execute(
             if outcome.error_reason:
                 mark_failed(span, outcome.error_reason)
         except RunParked as error:  # This is no error of the span.
-            span.set_attribute("spawnmesh.approval.id", error.approval_id)
+            note_parked(span, error)
             parked = error
     if parked is not None:
         raise parked
@@ -241,13 +249,13 @@ async def _make(
 ) -> ToolOutcome:
     """Make the call, and cut it short at an interrupt.
 
-    A spawn is waited for: it is soon over, and the model should know of the child. So is a
-    publication, which cuts its uploads short itself. And so is a question: the run is soon given
-    up.
+    A spawn is waited for: it is soon over, and the model should know of the child. So are a
+    publication and a wait for children, which cut their long parts short themselves. And so is a
+    question: the run is soon given up.
     """
     making = execute_call(tool, call, scope)
     try:
-        if tool.name in (SESSIONS_SPAWN.name, PUBLISH_FILES.name, ASK_USER.name):
+        if tool.name in _CUT_BY_THEMSELVES:
             return await making
         return await assignment.interruption.cut_turn(making)
     except TurnInterrupted:

@@ -16,6 +16,7 @@ from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.reasons import is_passing, is_undone_by_outage
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.published_files import render_files
+from spawnmesh_runner.tools.calling.spawn_budget import SpawnBudget, render_budget
 from spawnmesh_runner.tools.calling.spawn_outcome import find_child, may_have_spawned, unknown_spawn_refusal
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool, shown_path
 from spawnmesh_runner.tools.fetch_files import SET_ID_PATTERN
@@ -94,6 +95,10 @@ class SessionsSpawn(Arguments):
     cleanup: Literal["delete", "keep"] = Field(
         default="delete", description="What becomes of the child's files at its end."
     )
+    budget: SpawnBudget | None = Field(
+        default=None,
+        description="The most that the child and its own children may use. At a limit they wait for more.",
+    )
 
     @field_validator("attachments", mode="before")
     @classmethod
@@ -113,6 +118,7 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
         model=arguments.model,
         thinking=_THINKING[arguments.thinking],
         cleanup=_CLEANUPS[arguments.cleanup],
+        budget=render_budget(arguments.budget),
         attachments=attachments,
         references=[
             attachment_pb2.ReferencedFile(set_id=one.set_id, name=one.name, new_name=one.new_name)

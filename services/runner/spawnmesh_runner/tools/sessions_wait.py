@@ -14,8 +14,13 @@ from spawnmesh_runner.clients.retry import retry_transient
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
 
 MAX_WAIT_SECONDS = 600
-_SHORTEST_SECONDS = 10.0  # Of each further wait while a child waits for a person.
+_SHORTEST_SECONDS = 10.0  # Of each further wait while a child waits for a person or its budget.
 _RESPONSE_SECONDS = 10.0
+
+_WAITS_FOR = {
+    session_pb2.RUN_STATE_WAITING_APPROVAL: "the decision of a person",
+    session_pb2.RUN_STATE_WAITING_BUDGET: "a higher limit of the budget of",
+}
 
 NOTE = (
     "Only states are given here: the result of each child that has ended reaches you as a message"
@@ -33,8 +38,9 @@ class SessionsWait(Arguments):
     wait_for_people: bool = Field(
         default=True,
         description=(
-            "A child that waits for a person (WAITING_APPROVAL) does not end the wait: its time begins"
-            " anew until the person has decided. False: it ends."
+            "A child that waits for a person (WAITING_APPROVAL) or a higher limit of its budget"
+            " (WAITING_BUDGET) does not end the wait: its time begins anew until the child goes on."
+            " False: it ends."
         ),
     )
 
@@ -53,19 +59,27 @@ async def _wait_one(
     waits_again = arguments.wait_for_people and arguments.timeout_seconds > 0
     again_seconds = max(arguments.timeout_seconds, _SHORTEST_SECONDS)
     try:
-        answer = await _wait_until(scope, session_id, end)
-        while waits_again and _waits_for_person(answer):
-            answer = await _wait_until(scope, session_id, monotonic_seconds() + again_seconds)
+        answer = await scope.cut_turn(_wait_until(scope, session_id, end))
+        while waits_again and (run := answer.session.latest_run).state in _WAITS_FOR:
+            if run.budget_session_id in scope.budget_session_ids:
+                # This run shares the budget. Without a runner, its deadline waits too.
+                await scope.await_budget()
+            again = monotonic_seconds() + again_seconds
+            answer = await scope.cut_turn(_wait_until(scope, session_id, again))
     except MeshError as error:
         if error.reason is not Reason.NOT_FOUND:
             raise
         return {"session_id": session_id, "done": True, "state": "NOT_FOUND"}
-    return {
+    run = answer.session.latest_run
+    state: dict[str, object] = {
         "session_id": session_id,
         "done": answer.done,
         "state": _name(session_pb2.SessionState.Name(answer.session.state), "SESSION_STATE_"),
-        "run_state": _name(session_pb2.RunState.Name(answer.session.latest_run.state), "RUN_STATE_"),
+        "run_state": _name(session_pb2.RunState.Name(run.state), "RUN_STATE_"),
     }
+    if run.state in _WAITS_FOR:
+        state["waits_for"] = f"{_WAITS_FOR[run.state]} {run.budget_session_id}".strip()
+    return state
 
 
 async def _wait_until(scope: CallScope, session_id: str, end: float) -> WaitSessionResponse:
@@ -82,10 +96,6 @@ async def _wait_until(scope: CallScope, session_id: str, end: float) -> WaitSess
         )
 
     return await retry_transient(wait)
-
-
-def _waits_for_person(answer: WaitSessionResponse) -> bool:
-    return answer.session.latest_run.state == session_pb2.RUN_STATE_WAITING_APPROVAL
 
 
 def _name(value: str, prefix: str) -> str:

@@ -1,7 +1,7 @@
 """The types of tools, and the refusal of a path."""
 
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -68,7 +68,8 @@ class CallScope:
     is that of the run's claim. With `had_earlier_runner`, what an earlier runner wrote is not in
     this workspace. If the call `was_begun`, that runner may have made it. `ask` asks a person, and
     raises RunParked. `cut_turn` is for the part of a call that an interrupt may cut short, in a
-    tool that is waited for otherwise.
+    tool that is waited for otherwise. The run shares the budgets of `budget_session_ids`;
+    `await_budget` gives it up with RunParked until they have room, and returns if they have.
     """
 
     workspace: Path
@@ -82,6 +83,8 @@ class CallScope:
     request_id: str
     ask: Callable[[Question], Awaitable[NoReturn]]
     cut_turn: CutTurn
+    budget_session_ids: Collection[str]
+    await_budget: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
