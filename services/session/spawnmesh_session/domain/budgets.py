@@ -13,7 +13,7 @@ from spawnmesh_session.domain.etags import etag_of_values
 from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
 
 DEFAULT_WAIT = timedelta(days=7)
-"""How long a run waits for a higher limit if its budget does not say it."""
+"""The wait of a run for a higher limit, if its budget does not say it."""
 
 _MICROS = 1_000_000
 
@@ -45,7 +45,7 @@ class FamilyLimits:
 
 @dataclass(frozen=True, slots=True)
 class FamilyUse:
-    """What a session and its descendants have used, or what is added to it."""
+    """Use of a session and its descendants together, or an addition to it."""
 
     token_count: int = 0
     cost_micros: int = 0
@@ -222,7 +222,7 @@ def settled(call: OpenModelCall, token_count: int, cost_micros: int) -> FamilyUs
 
 @dataclass(frozen=True, slots=True)
 class RunsTotal:
-    """What the ended runs of some sessions have used, as their runners reported it."""
+    """The usage of the ended runs of some sessions, as their runners reported it."""
 
     usage: dict[str, Any]
     session_count: int

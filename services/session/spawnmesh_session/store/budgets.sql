@@ -56,8 +56,9 @@ values (%(tenant_id)s, %(call_id)s, %(session_id)s, %(run_id)s, %(largest_token_
         %(largest_cost_micros)s, %(budget_session_ids)s, %(root_session_id)s, %(now)s)
 
 -- name: lock_family_calls
--- Locks the calls that nothing reported or counted, by their ids: those of the run, which is locked,
--- and those of runs of the family that no runner holds. Index: model_calls_open_idx, runs_pkey.
+-- Locks the calls that nothing reported or counted, by their ids: those of the run, which is
+-- locked, and those of runs of the family that no runner holds. Index: model_calls_open_idx,
+-- runs_pkey.
 select c.* from model_calls c
 where c.tenant_id = %(tenant_id)s and c.root_session_id = %(root_session_id)s
   and not c.is_counted and not c.is_reported
@@ -111,11 +112,16 @@ limit (select %(limit)s::bigint)
 -- name: sum_usage
 -- Takes no lock. The usage of the ended runs of these sessions. Index: runs_newest_idx.
 select count(*) as ended_run_count,
-       least(coalesce(sum((r.usage ->> 'input_token_count')::numeric), 0), %(largest)s)::bigint as input_token_count,
-       least(coalesce(sum((r.usage ->> 'output_token_count')::numeric), 0), %(largest)s)::bigint as output_token_count,
-       least(coalesce(sum((r.usage ->> 'cache_read_token_count')::numeric), 0), %(largest)s)::bigint as cache_read_token_count,
-       least(coalesce(sum((r.usage ->> 'cache_write_token_count')::numeric), 0), %(largest)s)::bigint as cache_write_token_count,
-       least(coalesce(sum((r.usage ->> 'cost_micros')::numeric), 0), %(largest)s)::bigint as cost_micros,
+       least(coalesce(sum((r.usage ->> 'input_token_count')::numeric), 0), %(largest)s)::bigint
+           as input_token_count,
+       least(coalesce(sum((r.usage ->> 'output_token_count')::numeric), 0), %(largest)s)::bigint
+           as output_token_count,
+       least(coalesce(sum((r.usage ->> 'cache_read_token_count')::numeric), 0), %(largest)s)::bigint
+           as cache_read_token_count,
+       least(coalesce(sum((r.usage ->> 'cache_write_token_count')::numeric), 0), %(largest)s)::bigint
+           as cache_write_token_count,
+       least(coalesce(sum((r.usage ->> 'cost_micros')::numeric), 0), %(largest)s)::bigint
+           as cost_micros,
        coalesce((array_agg(r.usage ->> 'price_version' order by r.end_time desc)
                  filter (where r.usage ->> 'price_version' > ''))[1], '') as price_version
 from unnest(%(session_ids)s::text[]) asked (session_id)

@@ -199,7 +199,8 @@ returning *
 
 -- name: set_counted_time
 -- Locks the run. Budgets have counted its work up to then. Index: runs_pkey.
-update runs set counted_time = %(now)s, uncounted_millis = 0 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+update runs set counted_time = %(now)s, uncounted_millis = 0
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: give_back_attempt
 -- Locks the run. The runner at the epoch was not lost, but cut off by an outage: the attempt that

@@ -5,7 +5,8 @@
 update runs set state = 'WAITING_APPROVAL', attempt_count = attempt_count - 1,
                 approval_count = approval_count + 1, approval_id = %(approval_id)s, wait_time = %(now)s,
                 uncounted_millis = uncounted_millis
-                    + greatest(extract(epoch from %(now)s - coalesce(counted_time, %(now)s)) * 1000, 0)::bigint
+                    + greatest(extract(epoch from %(now)s - coalesce(counted_time, %(now)s)) * 1000,
+                               0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
@@ -18,7 +19,8 @@ update runs set state = 'WAITING_BUDGET', attempt_count = attempt_count - 1,
                 budget_session_id = %(budget_session_id)s, wait_time = %(now)s,
                 usage = coalesce(%(usage)s, usage),
                 uncounted_millis = uncounted_millis
-                    + greatest(extract(epoch from %(now)s - coalesce(counted_time, %(now)s)) * 1000, 0)::bigint
+                    + greatest(extract(epoch from %(now)s - coalesce(counted_time, %(now)s)) * 1000,
+                               0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
