@@ -20,6 +20,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_model_router.clients.credentials import CredentialSource
 from spawnmesh_model_router.clients.providers.upstream import open_upstreams
+from spawnmesh_model_router.clients.session_budgets import open_session_budgets
 from spawnmesh_model_router.domain.answer import StreamTimeouts
 from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.jobs.worker import run_jobs
@@ -32,6 +33,7 @@ from spawnmesh_model_router.operations.failover.availability import Availability
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies, RetrySettings
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
 from spawnmesh_model_router.operations.request_threads import open_request_threads
+from spawnmesh_model_router.operations.run_budgets import RunBudgets
 from spawnmesh_model_router.operations.trace_content import TraceContent
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
@@ -79,6 +81,10 @@ async def open_service(
             database, max(settings.database_max_connections - 1, 1), settings.database_timeout_seconds
         )
         stack.push_async_callback(bulkhead.finish)
+        run_budgets = RunBudgets(
+            await stack.enter_async_context(open_session_budgets(process, settings.session_target))
+        )
+        stack.push_async_callback(run_budgets.finish)
         budgets = BudgetCounter(bulkhead)
         policies = PolicyCache(bulkhead, budgets)
         cooldowns = CooldownCache(database, cooldown_changes, metrics)
@@ -110,7 +116,7 @@ async def open_service(
             open_audit_log(database, process.metrics.meter, process.logger)
         )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
-        servicer = ModelRouterServicer(Dependencies(policies, budgets, cooldowns, chain))
+        servicer = ModelRouterServicer(Dependencies(policies, budgets, run_budgets, cooldowns, chain))
         add_ModelRouterServiceServicer_to_server(servicer, server)
         add_tenant_participant(server, database, RouterTenants(policies, cooldowns), caller_tenant_id)
         add_audit(server, database, "model-router", caller_scope)

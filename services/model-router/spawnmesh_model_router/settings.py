@@ -37,7 +37,9 @@ class ModelRouterSettings(ProcessSettings):
     session_target: str | None = None
     """`host:port` of the session service, from which this service learns which tokens are revoked.
 
-    Without it, it accepts the tokens of ended runs, and revoked ones, until they expire.
+    It also counts the model calls of runs in their budgets. Without it, this service accepts the
+    tokens of ended runs, and revoked ones, until they expire, and refuses the calls that count in
+    budgets.
     """
     config_file: Path
     """JSON: the providers, their models, the primary and the aliases."""

@@ -79,6 +79,11 @@ def mark_answered(span: Span, finished: Finished) -> None:
     )
 
 
+def mark_cost(span: Span, cost_micros: int) -> None:
+    """Add what the answer cost, in millionths of the currency of the prices."""
+    span.set_attribute("spawnmesh.model_router.cost", cost_micros)
+
+
 def finish_reason_of(finished: Finished) -> str:
     """Return the reason of the end in the words of the conventions; `unknown` if there is none."""
     return _FINISH_REASONS.get(finished.stop, "unknown")

@@ -56,8 +56,8 @@ async def test_Generate__halves_of_characters_are_joined_or_replaced(
     assert answered.completion.message.content[0].text.text == text
 
 
-@pytest.mark.parametrize(("said", "count"), [("20", 20), (20.0, 20), (-20, 0), ([1], 0), (float("nan"), 0)])
-async def test_Generate__a_count_that_is_none_spoils_no_answer_and_gives_nothing_back(
+@pytest.mark.parametrize(("said", "count"), [("20", 20), (20.0, 20), (-20, 2), ([1], 2), (float("nan"), 2)])
+async def test_Generate__a_count_that_is_none_spoils_no_answer_and_is_estimated(
     world: World, said: Any, count: int
 ) -> None:
     world.provider.on("one", used(said))

@@ -248,8 +248,9 @@ class World:
             **{**defaults, **settings},
         )
         verifier = TokenVerifier(JwksFile(self.keys / "jwks.json"))
+        minter = TokenMinter("model-router", self.keys / "model-router.pem")
         process = Process(
-            "model-router", router_settings, None, verifier, provider.get_tracer("test"), metrics
+            "model-router", router_settings, minter, verifier, provider.get_tracer("test"), metrics
         )
         server = await self.stack.enter_async_context(
             open_service(process, router_settings, environ=self.environ)

@@ -43,7 +43,12 @@ SHORT = FreshTail(message_count=4, token_count=1_000_000)
 
 
 USAGE = content_pb.TokenUsage(
-    input_token_count=100, output_token_count=20, cache_read_token_count=30, cache_write_token_count=4
+    input_token_count=100,
+    output_token_count=20,
+    cache_read_token_count=30,
+    cache_write_token_count=4,
+    cost_micros=500,
+    price_version="v1",
 )
 """The usage that each model call reports."""
 
@@ -55,6 +60,7 @@ class Peers:
     answers: deque[str | MeshError] = field(default_factory=deque)
     """Answers of the model in order; "The gist." after the last."""
     stop_reason: generation_pb2.StopReason.ValueType = generation_pb2.STOP_REASON_END
+    failed_usage: content_pb.TokenUsage | None = None
     prompts: list[router_pb.GenerateRequest] = field(default_factory=list)
     decision: hook_pb.CompactionDecision = field(
         default_factory=lambda: hook_pb.CompactionDecision(compact=hook_pb.Compact())
@@ -94,7 +100,9 @@ class _Router(ModelRouterServiceServicer):
             ],
         )
         message.usage.CopyFrom(USAGE)
-        completion = generation_pb2.Completion(message=message, stop_reason=peers.stop_reason)
+        completion = generation_pb2.Completion(
+            message=message, stop_reason=peers.stop_reason, failed_usage=peers.failed_usage
+        )
         yield said(completion=completion)
 
 

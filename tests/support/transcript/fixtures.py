@@ -79,9 +79,9 @@ class Session:
     def client_token(self) -> str:
         return self.service.client_minter.client_token(self.tenant_id, "tester", 300)
 
-    def run_token(self, claim: pb.WriterClaim) -> str:
+    def run_token(self, claim: pb.WriterClaim, *, has_budget: bool = False) -> str:
         return self.service.session_minter.run_token(
-            self.tenant_id, self.session_id, claim.run_id, claim.epoch, 300
+            self.tenant_id, self.session_id, claim.run_id, claim.epoch, 300, has_budget=has_budget
         )
 
     def mirror_token(self) -> str:

@@ -70,3 +70,23 @@ async def test_endpoint_that_does_not_say_is_taken_for_the_usual_one():
     choice = await choose({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, None)
 
     assert choice.model == "gpt-4.1-mini"
+
+
+@pytest.mark.parametrize(
+    ("environment", "model", "has_prices"),
+    [
+        ({}, None, True),
+        ({"ANTHROPIC_API_KEY": "k"}, None, True),
+        ({"OPENAI_API_KEY": "k"}, "gpt-4.1-mini", True),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, "gpt-4.1-mini", False),
+        ({"OPENAI_API_KEY": "k"}, "gpt-5", False),
+        ({}, "smollm2", False),
+    ],
+)
+async def test_model_has_the_prices_that_are_known_of_its_provider(environment, model, has_prices):
+    choice = await choose(environment, model)
+    config = RouterConfig.model_validate_json(json.dumps(config_for(choice, 1, 2)))
+
+    prices = config.models[choice.name].prices
+    assert (prices.input > 0, prices.output > 0) == (has_prices, has_prices)
+    assert (config.currency, config.price_version) == ("USD", "2025-10-list")

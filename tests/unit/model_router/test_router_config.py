@@ -98,6 +98,37 @@ def test_cached_tokens_have_the_price_of_input_by_default(fields: dict[str, obje
 
 
 @pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, ("USD", "")),
+        ({"currency": "EUR", "price_version": "2030-01 list"}, ("EUR", "2030-01 list")),
+        ({"price_version": "x" * 64}, ("USD", "x" * 64)),
+    ],
+)
+def test_prices_have_a_currency_and_a_version(fields: dict[str, object], named: tuple[str, str]) -> None:
+    config = RouterConfig.model_validate_json(json.dumps({**CONFIG, **fields}))
+    assert (config.currency, config.price_version) == named
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"currency": "usd"},
+        {"currency": "US$"},
+        {"currency": "USD\n"},
+        {"currency": "DOLLAR"},
+        {"price_version": "x" * 65},
+        {"price_version": "v\u00e9"},
+        {"price_version": "v1\n"},
+        {"price_version": 7},
+    ],
+)
+def test_currency_and_version_that_are_none_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        RouterConfig.model_validate_json(json.dumps({**CONFIG, **fields}))
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"primary": "openai/two"}, "primary names no model"),

@@ -44,6 +44,18 @@ def budget_exceeded(over: Exceeded) -> MeshError:
     )
 
 
+def budgets_unreachable() -> MeshError:
+    """Return the error for a call that counts in budgets, in a process that knows no session
+    service. No provider was called.
+    """
+    return MeshError(
+        Reason.DEPENDENCY_UNAVAILABLE,
+        "the call counts in the budgets of its session, and this service has no session service: an"
+        " operator sets MODEL_ROUTER_SESSION_TARGET; no provider was called",
+        facts={"dependency": "session"},
+    )
+
+
 def all_candidates_failed(outcomes: Outcomes, retry_after_seconds: float) -> MeshError:
     """Return the error for a chain without an answer.
 

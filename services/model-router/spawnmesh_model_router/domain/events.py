@@ -12,6 +12,7 @@ from spawnmesh_model_router.domain.answer import (
     Usage,
 )
 from spawnmesh_model_router.domain.candidates import ModelRef
+from spawnmesh_model_router.domain.charges import ChargedUsage
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
@@ -80,8 +81,10 @@ class Completed:
     thinking: ThinkingLevel | None = None
     image_provider: str = ""
     """The provider that was given the images that a switch of the provider withheld."""
-    failed_usage: Usage = field(default_factory=Usage)
-    """The tokens of the attempts that failed before."""
+    charged: ChargedUsage = field(default_factory=ChargedUsage)
+    """The tokens of the answer, with estimates for counts that are missing, and their cost."""
+    failed_usage: ChargedUsage = field(default_factory=ChargedUsage)
+    """The tokens of the attempts that failed before, and their cost."""
 
 
 Event = AttemptStarted | TextPiece | ToolCall | AttemptFailed | Completed

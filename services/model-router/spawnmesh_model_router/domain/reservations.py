@@ -37,6 +37,11 @@ def largest_cost(candidates: Iterable[tuple[Prices, UsageBounds]]) -> int:
     return max((_largest(prices, bounds) for prices, bounds in candidates), default=0)
 
 
+def largest_tokens(candidates: Iterable[tuple[Prices, UsageBounds]]) -> int:
+    """Return the most tokens that one of the candidates may read and write together."""
+    return max((bounds.input + bounds.output for _, bounds in candidates), default=0)
+
+
 def _largest(prices: Prices, bounds: UsageBounds) -> int:
     is_cache_dearer = prices.cache_write > prices.input
     return cost_micros(prices, bounds.input, bounds.output, 0, bounds.input if is_cache_dearer else 0)

@@ -71,7 +71,7 @@ class Model(_Strict):
     vision: bool = False
     tools: bool = True
     input_micros_per_million_tokens: Annotated[int, Field(ge=0)] = 0
-    """Price of a million input tokens, in millionths of the currency of the tenants' budgets."""
+    """Price of a million input tokens, in millionths of the currency."""
     output_micros_per_million_tokens: Annotated[int, Field(ge=0)] = 0
     """Price of a million output tokens."""
     cache_read_micros_per_million_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -131,6 +131,10 @@ class RouterConfig(_Strict):
     models: Annotated[dict[str, Model], Field(min_length=1)]
     blind_model_policy: BlindModelPolicy = BlindModelPolicy.STRIP
     """The handling of images at a model without `vision`."""
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    """The currency of the prices and budgets, as a code of ISO 4217."""
+    price_version: Annotated[str, Field(pattern=r"^[ -~]{0,64}$")] = ""
+    """The operator's name of this version of the prices. Each usage names it beside its cost."""
 
     @field_validator("fallbacks", mode="before")
     @classmethod

@@ -31,7 +31,8 @@ class RoutingRequest:
     `model` may be empty. With `only_named`, only models that the request names are candidates.
     `deadline` is the caller's, on the monotonic clock; infinite if there is none. The images
     counted here include those that the prompt names. `last_answer_provider` gave the newest answer
-    of the conversation; empty if that is unknown.
+    of the conversation; empty if that is unknown. The call counts in the budgets that the run
+    `budget_run_id` of the session shares; it is empty if the call counts in none.
     """
 
     tenant_id: str
@@ -50,6 +51,7 @@ class RoutingRequest:
     has_tools: bool
     idempotent_tools: frozenset[str]
     last_answer_provider: str
+    budget_run_id: str = ""
 
     @property
     def has_images(self) -> bool:

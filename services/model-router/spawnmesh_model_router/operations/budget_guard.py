@@ -1,6 +1,6 @@
-"""Keep model calls within the tenant's budget, and charge their usage."""
+"""Keep model calls within the budgets of the tenant and of the run, and charge their usage."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 
@@ -8,8 +8,9 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.answer import HiddenOutput, TextPiece, Thought, ToolCall, Usage
+from spawnmesh_model_router.domain.answer import HiddenOutput, TextPiece, Usage, UsageBounds, written_bytes_of
 from spawnmesh_model_router.domain.candidates import ModelRef
+from spawnmesh_model_router.domain.charges import ChargedUsage, charge_for
 from spawnmesh_model_router.domain.events import (
     AttemptFailed,
     AttemptStarted,
@@ -19,19 +20,31 @@ from spawnmesh_model_router.domain.events import (
     UsageReport,
 )
 from spawnmesh_model_router.domain.images import ImageOutcome
-from spawnmesh_model_router.domain.policy import IMAGE_TOKENS, cost_micros, estimated_tokens
-from spawnmesh_model_router.domain.reservations import Reservation, largest_cost, seconds_until_expiry
+from spawnmesh_model_router.domain.policy import Prices, estimated_tokens
+from spawnmesh_model_router.domain.reservations import (
+    Reservation,
+    largest_cost,
+    largest_tokens,
+    seconds_until_expiry,
+)
+from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.domain.routing_request import RoutingRequest
+from spawnmesh_model_router.domain.run_calls import RunCall, seconds_to_record
 from spawnmesh_model_router.operations.budget_counter import BudgetCounter
 from spawnmesh_model_router.operations.failover.chain import call_chain
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.failover.routing import build_links
+from spawnmesh_model_router.operations.failover.usage_estimate import UsageEstimate
+from spawnmesh_model_router.operations.run_budgets import RunBudgets
+
+_Bounds = Sequence[tuple[Prices, UsageBounds]]
+"""The prices of each candidate, and the most tokens that it can use."""
 
 
 async def generate_within_budget(
     deps: ChainDependencies,
     budgets: BudgetCounter,
-    tenant_id: str,
+    run_budgets: RunBudgets,
     routing: RoutingRequest,
     request: ProviderRequest,
 ) -> AsyncGenerator[Event, None]:
@@ -40,102 +53,97 @@ async def generate_within_budget(
     The charge comes before the last event, so that it counts for the caller's next call. If the
     caller leaves, the answer breaks off, or the provider reports no usage, the charge is an
     estimate from what the model read, thought and wrote. If the tenant's spending is limited, the
-    largest cost of the call is reserved until its last charge. Raises MeshError BUDGET_EXCEEDED
-    before any provider is called.
+    largest cost of the call is reserved until its last charge. If the call counts in budgets of
+    sessions, the sum of its charges is recorded there once, before the last event too. Raises
+    MeshError BUDGET_EXCEEDED and SESSION_BUDGET_EXCEEDED before any provider is called.
     """
-    limits = routing.policy.limits
-    reservation = _reservation(deps, routing, request)
-    open_call, failed = _OpenCall(_Estimate(routing, request)), Usage()
+    tenant_id, limits, seconds = routing.tenant_id, routing.policy.limits, routing.deadline - deps.monotonic()
+    bounds = _bounds(deps.config, routing, request)
+    reservation = _reservation(routing, bounds, seconds)
+    budgeted = run_budgets.begin(_run_call(routing, bounds, seconds))
+    open_call, failed = _OpenCall(deps.config, UsageEstimate(request)), ChargedUsage()
 
-    async def charge(model: ModelRef, usage: Usage, *, is_last: bool = False) -> None:
-        prices = deps.config.models[str(model)].prices
-        cost = cost_micros(prices, usage.input, usage.output, usage.cache_read, usage.cache_write)
-        deps.metrics.charged(model, cost)
+    async def charge(model: ModelRef, charged: ChargedUsage, *, is_last: bool = False) -> None:
+        deps.metrics.charged(model, charged.cost_micros)
         released = reservation if is_last else None
-        await budgets.charge(tenant_id, limits, usage.input + usage.output, cost, released)
+        await budgets.charge(tenant_id, limits, charged.token_count, charged.cost_micros, released)
 
     try:
         await budgets.admit(tenant_id, limits, reservation)
+        await budgeted.admit()
         async with aclosing(call_chain(deps, routing, request)) as events:
             async for event in events:
-                for model, usage in open_call.lost_by(event):
-                    failed += usage
-                    await charge(model, usage)
+                lost = open_call.lost_by(event)
+                # A call that is charged is closed first: the caller may leave meanwhile.
                 open_call.observe(event)
+                if lost is not None:
+                    model, charged = lost
+                    failed += charged
+                    await charge(model, charged)
                 if isinstance(event, DiscardedAnswer | HiddenOutput):
                     continue
                 if isinstance(event, Completed):
-                    await charge(event.model, open_call.estimate.complete(event), is_last=True)
+                    budgeted.record(failed + event.charged)
+                    await charge(event.model, event.charged, is_last=True)
+                    await budgeted.recorded()
                     yield replace(event, failed_usage=failed)
                 else:
                     yield event
     except MeshError as error:
         open_call.close_if_silent()
-        if open_call.model is not None:
-            failed += open_call.usage()
-        error.facts.update(_usage_facts(failed))
+        error.facts.update(_usage_facts(failed + open_call.charged()))
         raise
     finally:
+        last = open_call.charged()
+        # Before anything that the caller can cancel.
+        budgeted.record(failed + last)
         if open_call.model is not None:
-            await charge(open_call.model, open_call.usage(), is_last=True)
+            await charge(open_call.model, last, is_last=True)
         await budgets.settle(tenant_id, limits, reservation)
+        await budgeted.recorded()
 
 
-def _reservation(
-    deps: ChainDependencies, routing: RoutingRequest, request: ProviderRequest
-) -> Reservation | None:
-    """Return what the call has to reserve; None if the tenant's spending has no limit.
+def _bounds(config: RouterConfig, routing: RoutingRequest, request: ProviderRequest) -> _Bounds:
+    """Return the bounds of the candidates; none if no budget needs them.
 
     Raises MeshError UNKNOWN_MODEL.
     """
+    if not (routing.policy.limits.spend_micros_per_day or routing.budget_run_id):
+        return ()
+    models = [config.models[str(link.model)] for link in build_links(config, routing)]
+    return [(model.prices, request.usage_bounds(model)) for model in models]
+
+
+def _reservation(routing: RoutingRequest, bounds: _Bounds, seconds: float) -> Reservation | None:
+    """Return what the call has to reserve; None if the tenant's spending has no limit."""
     limit = routing.policy.limits.spend_micros_per_day
     if not limit:
         return None
-    models = [deps.config.models[str(link.model)] for link in build_links(deps.config, routing)]
-    return Reservation(
-        new_id(IdKind.RESERVATION),
-        largest_cost((model.prices, request.usage_bounds(model)) for model in models),
-        limit,
-        seconds_until_expiry(routing.deadline - deps.monotonic()),
+    return Reservation(new_id(IdKind.RESERVATION), largest_cost(bounds), limit, seconds_until_expiry(seconds))
+
+
+def _run_call(routing: RoutingRequest, bounds: _Bounds, seconds: float) -> RunCall | None:
+    """Return the call as the budgets of its run count it; None if it counts in none."""
+    if not routing.budget_run_id:
+        return None
+    return RunCall(
+        call_id=new_id(IdKind.MODEL_CALL),
+        tenant_id=routing.tenant_id,
+        session_id=routing.session_id,
+        run_id=routing.budget_run_id,
+        largest_token_count=largest_tokens(bounds),
+        largest_cost_micros=largest_cost(bounds),
+        expires_in_seconds=seconds_to_record(seconds),
     )
 
 
-def _usage_facts(usage: Usage) -> dict[str, str]:
+def _usage_facts(charged: ChargedUsage) -> dict[str, str]:
     """Return the facts of an error about the tokens that were used in vain; none if none were."""
-    if not (usage.input or usage.output):
+    if not charged.token_count:
         return {}
-    counts = asdict(usage)
-    return {f"used_{name}_token_count": str(count) for name, count in counts.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Estimate:
-    """Estimates usage that the provider does not report."""
-
-    routing: RoutingRequest
-    request: ProviderRequest
-
-    def complete(self, completed: Completed) -> Usage:
-        """Return the reported usage of an answer, with estimates for counts that are missing."""
-        reported = completed.finished.usage
-        if reported.input and reported.output:
-            return reported
-        written = sum(map(_written_bytes, completed.answer.blocks))
-        return replace(
-            reported,
-            input=reported.input or self.input_tokens(completed.images),
-            output=reported.output or estimated_tokens(written),
-        )
-
-    def input_tokens(self, images: ImageOutcome) -> int:
-        """Return the estimated tokens of the request."""
-        image_count = self.routing.image_count if images is ImageOutcome.SENT else 0
-        return estimated_tokens(self.request.text_bytes) + image_count * IMAGE_TOKENS
-
-
-def _written_bytes(block: TextPiece | Thought | ToolCall) -> int:
-    text = block.block_json if isinstance(block, ToolCall) else block.text
-    return len(text.encode("utf-8", "replace"))
+    counts = asdict(charged.usage)
+    facts = {f"used_{name}_token_count": str(count) for name, count in counts.items()}
+    return facts | {"used_cost_micros": str(charged.cost_micros)}
 
 
 @dataclass(slots=True)
@@ -145,7 +153,8 @@ class _OpenCall:
     `read` is the input usage, if the provider reported it at the start of its answer.
     """
 
-    estimate: _Estimate
+    config: RouterConfig
+    estimate: UsageEstimate
     model: ModelRef | None = None
     images: ImageOutcome = ImageOutcome.NO_IMAGES
     written_bytes: int = 0
@@ -156,33 +165,40 @@ class _OpenCall:
             case AttemptStarted():
                 self.model, self.images, self.written_bytes, self.read = event.model, event.images, 0, None
             case TextPiece():
-                self.written_bytes += _written_bytes(event)
+                self.written_bytes += written_bytes_of(event)
             case HiddenOutput():  # Includes tool calls: they are reported as they grow.
                 self.written_bytes += event.written_bytes
                 self.read = event.read or self.read
             case DiscardedAnswer() | AttemptFailed() | Completed():
                 self.model = None
 
-    def lost_by(self, event: Event | UsageReport) -> list[tuple[ModelRef, Usage]]:
-        """Return the usage of an answer that the event reports as failed.
+    def lost_by(self, event: Event | UsageReport) -> tuple[ModelRef, ChargedUsage] | None:
+        """Return the usage of an answer that the event reports as failed; None without one.
 
         An answer that broke off after hidden output is an estimate.
         """
         if isinstance(event, DiscardedAnswer):
-            return [(event.model, event.usage)]
+            return event.model, self._priced(event.model, event.usage)
         if isinstance(event, AttemptFailed) and self.model is not None and self.written_bytes:
-            return [(self.model, self.usage())]
-        return []
+            return self.model, self.charged()
+        return None
 
     def close_if_silent(self) -> None:
         """Close a call without output: a provider that only refuses charges nothing."""
         if not self.written_bytes:
             self.model = None
 
-    def usage(self) -> Usage:
+    def charged(self) -> ChargedUsage:
+        """Return the estimated usage of the open call; nothing if no call is open."""
+        if self.model is None:
+            return ChargedUsage()
         read = self.read or Usage()
-        return replace(
+        usage = replace(
             read,
             input=read.input or self.estimate.input_tokens(self.images),
             output=estimated_tokens(self.written_bytes),
         )
+        return self._priced(self.model, usage)
+
+    def _priced(self, model: ModelRef, usage: Usage) -> ChargedUsage:
+        return charge_for(self.config.models[str(model)].prices, usage)

@@ -6,6 +6,7 @@ from spawnmesh_model_router.operations.budget_counter import BudgetCounter
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
+from spawnmesh_model_router.operations.run_budgets import RunBudgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,5 +15,6 @@ class Dependencies:
 
     policies: PolicyCache
     budgets: BudgetCounter
+    run_budgets: RunBudgets
     cooldowns: CooldownCache
     chain: ChainDependencies

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1 import message_pb2
@@ -9,7 +10,8 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_model_router.domain.answer import Answer, TextPiece, Thought, ToolCall, Usage
+from spawnmesh_model_router.domain.answer import Answer, TextPiece, Thought, ToolCall
+from spawnmesh_model_router.domain.charges import ChargedUsage
 from spawnmesh_model_router.domain.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
 from spawnmesh_model_router.operations.budget_guard import generate_within_budget
 from spawnmesh_model_router.operations.event_batches import batch_events
@@ -31,20 +33,21 @@ async def generate(
 ) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Stream the events of the call, in batches. The last event is the completion.
 
-    Raises MeshError INVALID_REQUEST, NOT_FOUND, UNKNOWN_MODEL, UNKNOWN_TENANT, BUDGET_EXCEEDED and
-    DEPENDENCY_UNAVAILABLE before any provider is called; MODEL_REFUSED, STREAM_BROKEN and
-    ALL_CANDIDATES_FAILED after that.
+    Raises MeshError INVALID_REQUEST, NOT_FOUND, UNKNOWN_MODEL, UNKNOWN_TENANT, BUDGET_EXCEEDED,
+    SESSION_BUDGET_EXCEEDED, RUN_LEASE_LOST and DEPENDENCY_UNAVAILABLE before any provider is
+    called; MODEL_REFUSED, STREAM_BROKEN and ALL_CANDIDATES_FAILED after that.
     """
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain
     routing, content = await parse_generate_request(request, caller, policy, chain, remaining_seconds)
-    events = generate_within_budget(chain, deps.budgets, caller.tenant_id, routing, content)
+    events = generate_within_budget(chain, deps.budgets, deps.run_budgets, routing, content)
+    render = partial(_render_event, price_version=chain.config.price_version)
     async with aclosing(batch_events(events)) as batches:
         async for batch in batches:
-            yield pb.GenerateResponse(events=map(_render_event, batch))
+            yield pb.GenerateResponse(events=map(render, batch))
 
 
-def _render_event(event: Event) -> pb.GenerationEvent:
+def _render_event(event: Event, *, price_version: str) -> pb.GenerationEvent:
     match event:
         case AttemptStarted():
             return pb.GenerationEvent(attempt_started=_render_started(event))
@@ -55,7 +58,7 @@ def _render_event(event: Event) -> pb.GenerationEvent:
         case AttemptFailed():
             return pb.GenerationEvent(attempt_failed=_render_attempt(event.attempt))
         case Completed():
-            return pb.GenerationEvent(completion=_render_completion(event))
+            return pb.GenerationEvent(completion=_render_completion(event, price_version))
 
 
 def _render_started(started: AttemptStarted) -> pb.AttemptStarted:
@@ -69,12 +72,12 @@ def _render_started(started: AttemptStarted) -> pb.AttemptStarted:
     )
 
 
-def _render_completion(completed: Completed) -> generation_pb2.Completion:
+def _render_completion(completed: Completed, price_version: str) -> generation_pb2.Completion:
     message = message_pb2.Message(
         role=message_pb2.ROLE_ASSISTANT,
         content=_render_blocks(completed.answer),
         model=str(completed.model),
-        usage=_render_usage(completed.finished.usage),
+        usage=_render_usage(completed.charged, price_version),
         image_provider=completed.image_provider,
     )
     return generation_pb2.Completion(
@@ -84,7 +87,7 @@ def _render_completion(completed: Completed) -> generation_pb2.Completion:
         attempts=map(_render_attempt, completed.attempts),
         images=render_images(completed.images),
         thinking=render_thinking(completed.thinking),
-        failed_usage=_render_usage(completed.failed_usage),
+        failed_usage=_render_usage(completed.failed_usage, price_version),
     )
 
 
@@ -106,12 +109,15 @@ def _render_tool_call(call: ToolCall) -> message_pb2.ToolCall:
     return message_pb2.ToolCall(tool_call_id=call.call_id, name=call.name, block_json=call.block_json)
 
 
-def _render_usage(usage: Usage) -> message_pb2.TokenUsage:
+def _render_usage(charged: ChargedUsage, price_version: str) -> message_pb2.TokenUsage:
+    usage = charged.usage
     return message_pb2.TokenUsage(
         input_token_count=usage.input,
         output_token_count=usage.output,
         cache_read_token_count=usage.cache_read,
         cache_write_token_count=usage.cache_write,
+        cost_micros=charged.cost_micros,
+        price_version=price_version,
     )
 
 

@@ -24,7 +24,11 @@ async def list_models(
     size = request.page_size or _DEFAULT_PAGE_SIZE
     config = deps.chain.config
     found = sorted(name for name in config.models if last is None or name > last[0])
-    response = pb.ListModelsResponse(models=[_render_model(config, name) for name in found[:size]])
+    response = pb.ListModelsResponse(
+        models=[_render_model(config, name) for name in found[:size]],
+        currency=config.currency,
+        price_version=config.price_version,
+    )
     if len(found) > size:
         end = found[size - 1]
         response.next_page_token = page_token([end], request, caller.tenant_id, caller.session_id)
@@ -46,4 +50,10 @@ def _render_model(config: RouterConfig, name: str) -> routing_pb2.ModelInfo:
         is_primary=str(config.resolve_model(config.primary)) == name,
         thinking_levels=(render_thinking(level) for level in ThinkingLevel if level in model.thinking),
         api=render_api(model, kind),
+        prices=routing_pb2.ModelPrices(
+            input_micros=model.prices.input,
+            output_micros=model.prices.output,
+            cache_read_micros=model.prices.cache_read,
+            cache_write_micros=model.prices.cache_write,
+        ),
     )

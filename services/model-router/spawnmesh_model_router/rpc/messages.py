@@ -49,15 +49,12 @@ async def parse_generate_request(
 ) -> tuple[RoutingRequest, ProviderRequest]:
     """Return how to route the call, and the content for the provider.
 
-    Raises MeshError INVALID_REQUEST, and NOT_FOUND if a run names another session than its own.
+    Raises MeshError INVALID_REQUEST, and NOT_FOUND if a run names a session or a run that is not
+    its own, or a client names a run.
     """
     config = chain.config
     deadline = math.inf if remaining_seconds is None else chain.monotonic() + remaining_seconds
-    session_id = request.session_id
-    if caller.kind is CallerKind.RUN:
-        if session_id not in ("", caller.session_id):
-            raise not_found("session", session_id)
-        session_id = caller.session_id
+    session_id, budget_run_id = _parse_session(request, caller)
     _check_images(request)
     only_named = request.HasField("fallbacks")
     if only_named and request.fallback_models:
@@ -87,8 +84,28 @@ async def parse_generate_request(
         has_tools=bool(content.tools),
         idempotent_tools=frozenset(tool.name for tool in content.tools if tool.idempotent),
         last_answer_provider=content.last_answer_provider,
+        budget_run_id=budget_run_id,
     )
     return routing, content
+
+
+def _parse_session(request: pb.GenerateRequest, caller: Caller) -> tuple[str, str]:
+    """Return the session of the call, and the run in whose budgets it counts; empty if in none.
+
+    A service names the run for which it calls. The token of a run says whether it has budgets.
+    """
+    session_id, run_id = request.session_id, request.run_id
+    if caller.kind is CallerKind.RUN:
+        if session_id not in ("", caller.session_id):
+            raise not_found("session", session_id)
+        if run_id not in ("", caller.run_id):
+            raise not_found("run", run_id)
+        return caller.session_id, caller.run_id if caller.has_budget else ""
+    if run_id and caller.kind is not CallerKind.SERVICE:
+        raise not_found("run", run_id)
+    if run_id and not session_id:
+        raise invalid("session_id", "must be given with run_id")
+    return session_id, run_id
 
 
 def _check_images(request: pb.GenerateRequest) -> None:

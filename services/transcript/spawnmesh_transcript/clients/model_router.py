@@ -21,6 +21,13 @@ if TYPE_CHECKING:  # The asyncio types of the stubs exist for type checkers only
 
 _GENERATE_SECONDS = 180.0
 _MAX_OUTPUT_TOKENS = 8_192  # Far more than a summary may have: thoughts of a model count, too.
+_COUNTS = (
+    "input_token_count",
+    "output_token_count",
+    "cache_read_token_count",
+    "cache_write_token_count",
+    "cost_micros",
+)
 _COMPLETE = (generation_pb2.STOP_REASON_END, generation_pb2.STOP_REASON_UNSPECIFIED)
 
 
@@ -28,7 +35,7 @@ _COMPLETE = (generation_pb2.STOP_REASON_END, generation_pb2.STOP_REASON_UNSPECIF
 class GeneratedText:
     """A model's text, empty if it did not finish or refused.
 
-    `model` is empty if none said anything.
+    `model` is empty if none said anything. `usage` includes the attempts that failed.
     """
 
     text: str
@@ -37,12 +44,18 @@ class GeneratedText:
 
 
 async def generate_text(
-    router: Peer, key: Key, models: Sequence[str], *, system_prompt: str, user_prompt: str
+    router: Peer,
+    key: Key,
+    models: Sequence[str],
+    *,
+    system_prompt: str,
+    user_prompt: str,
+    budget_run_id: str = "",
 ) -> GeneratedText:
     """Have the first of the models that is available answer a prompt.
 
-    The text is empty if every model that was called answered nothing. Raises the router's
-    MeshError.
+    The call counts in the budgets of the run `budget_run_id`, if one is named. The text is empty if
+    every model that was called answered nothing. Raises the router's MeshError.
     """
     first, *others = models or [""]
     block = content_pb.ContentBlock(text=content_pb.Text(text=user_prompt))
@@ -53,18 +66,36 @@ async def generate_text(
         messages=[content_pb.Message(role=content_pb.ROLE_USER, content=[block])],
         max_output_token_count=_MAX_OUTPUT_TOKENS,
         session_id=key.session_id,
+        run_id=budget_run_id,
     )
     stub: ModelRouterServiceAsyncStub = ModelRouterServiceStub(router.channel)
     try:
         completion = await _complete(router, stub, request, key)
     except MeshError as error:
         if _answered_nothing(error):
-            return GeneratedText("", "", content_pb.TokenUsage())
+            return GeneratedText("", "", _used_in_vain(error))
         raise
     message = completion.message
     text = "".join(block.text.text for block in message.content if block.HasField("text")).strip()
     is_complete = completion.stop_reason in _COMPLETE
-    return GeneratedText(text if is_complete else "", message.model, message.usage)
+    usage = sum_of_usage(completion.failed_usage, message.usage)
+    return GeneratedText(text if is_complete else "", message.model, usage)
+
+
+def sum_of_usage(one: content_pb.TokenUsage, other: content_pb.TokenUsage) -> content_pb.TokenUsage:
+    """Return the tokens and the cost of both, with the version of the prices of the last one."""
+    return content_pb.TokenUsage(
+        **{name: getattr(one, name) + getattr(other, name) for name in _COUNTS},
+        price_version=other.price_version or one.price_version,
+    )
+
+
+def _used_in_vain(error: MeshError) -> content_pb.TokenUsage:
+    """Return the usage that the facts of the router's error name."""
+    usage = content_pb.TokenUsage()
+    for name in _COUNTS:
+        setattr(usage, name, int(error.facts.get(f"used_{name}", "0")))
+    return usage
 
 
 async def _complete(

@@ -30,12 +30,17 @@ async def compact_transcript(
 
     The response has a summary, the refusal of a plugin, or neither if there is too little to
     summarize. Raises NOT_FOUND, WRITER_CLAIM_LOST, CONFLICT if another run writes the transcript or
-    another compaction was first, DEPENDENCY_UNAVAILABLE, PLUGIN_FAILED,
-    POOL_EXHAUSTED, and the router's MeshError.
+    another compaction was first, DEPENDENCY_UNAVAILABLE, PLUGIN_FAILED, POOL_EXHAUSTED, and the
+    router's MeshError, such as SESSION_BUDGET_EXCEEDED for a run whose budget is used up.
     """
     key = parse_key(request.session_id, caller)
     requester = _parse_requester(request, caller)
-    wanted = CompactionRequest(requester, parse_tail(request.fresh_tail), request.models)
+    wanted = CompactionRequest(
+        requester,
+        parse_tail(request.fresh_tail),
+        request.models,
+        budget_run_id=caller.run_id if caller.has_budget else "",
+    )
     compactor = Compactor(deps.database, deps.bulk_threads, deps.model_router, deps.hooks)
     try:
         outcome = await compactor.compact(key, wanted)

@@ -172,7 +172,12 @@ async def test_CompactTranscript__a_too_long_answer_is_requested_again_and_then_
     first = (await compacting.compact(claim)).summary.body.compaction
     assert (first.summary, first.sources.method) == ("Short.", entry_pb.SUMMARY_METHOD_AGGRESSIVE)
     assert first.sources.usage == TokenUsage(
-        input_token_count=200, output_token_count=40, cache_read_token_count=60, cache_write_token_count=8
+        input_token_count=200,
+        output_token_count=40,
+        cache_read_token_count=60,
+        cache_write_token_count=8,
+        cost_micros=1000,
+        price_version="v1",
     ), "the answer that was not taken was paid for"
     asked = [
         int(prompt.system_prompt.split(" tokens.")[0].split()[-1]) for prompt in compacting.peers.prompts

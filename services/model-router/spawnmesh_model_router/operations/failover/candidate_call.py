@@ -23,6 +23,7 @@ from spawnmesh_model_router.domain.answer import (
     written_bytes_of,
 )
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
+from spawnmesh_model_router.domain.charges import ChargedUsage, charge_for
 from spawnmesh_model_router.domain.errors import model_refused, stream_broken
 from spawnmesh_model_router.domain.events import (
     Attempt,
@@ -45,10 +46,12 @@ from spawnmesh_model_router.operations.failover.availability import FailureRecor
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.failover.progress import ChainProgress
 from spawnmesh_model_router.operations.failover.routing import assess_link, has_larger_window
+from spawnmesh_model_router.operations.failover.usage_estimate import UsageEstimate
 from spawnmesh_model_router.operations.trace_content import TraceContent
 from spawnmesh_model_router.telemetry import (
     finish_reason_of,
     mark_answered,
+    mark_cost,
     mark_failed,
     mark_first_output,
     start_chat_span,
@@ -59,7 +62,8 @@ from spawnmesh_model_router.telemetry import (
 class CandidateCall:
     """The calls of one candidate.
 
-    `later` are the candidates after it. `failures` has its latest failure with each credential.
+    `later` are the candidates after it. `failures` has its latest failure with each credential, and
+    `charged` the usage of its answer.
     """
 
     deps: ChainDependencies
@@ -67,6 +71,7 @@ class CandidateCall:
     model: ModelRef
     later: Sequence[ChainLink]
     failures: dict[str, FailureRecord] = field(default_factory=dict)
+    charged: ChargedUsage = field(default_factory=ChargedUsage)
 
     @property
     def _tenant_id(self) -> str:
@@ -148,6 +153,8 @@ class CandidateCall:
                         mark_first_output(span, deps.monotonic() - begin)
                     yield piece
             finished = answer.require_complete()
+            self.charged = self._charge_for(answer, finished, plan)
+            mark_cost(span, self.charged.cost_micros)
             await self._trace_answer(span, answer, finished)
             self._record(start_time)
             defer(partial(report, deps.monotonic(), finished))
@@ -204,6 +211,12 @@ class CandidateCall:
         provider, has_output = self.model.provider, answer.has_output
         judge = partial(to_provider_failure, error, provider, request, has_output=has_output)
         return await self.deps.threads.run(self._tenant_id, request.content_bytes, judge)
+
+    def _charge_for(self, answer: Answer, finished: Finished, plan: AttemptPlan) -> ChargedUsage:
+        """Return the usage of a complete answer, estimated as far as the provider reports none."""
+        estimate = UsageEstimate(self.progress.request)
+        usage = estimate.complete(finished.usage, answer.blocks, plan.images)
+        return charge_for(self.deps.config.models[str(self.model)].prices, usage)
 
     def _record(
         self, start_time: datetime, reason: FailoverReason | None = None, http_status: int = 0
@@ -331,4 +344,5 @@ class CandidateCall:
             plan.images,
             plan.thinking,
             plan.image_provider,
+            self.charged,
         )

@@ -32,11 +32,16 @@ from spawnmesh_transcript.operations.compaction.summary_append import (
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """The requester, the tail that stays as it is, and the models to try in order."""
+    """The requester, the tail that stays as it is, and the models to try in order.
+
+    The model calls count in the budgets of the run `budget_run_id`; it is empty if they count in
+    none.
+    """
 
     requester: CompactionRequester
     fresh_tail: TailLimits
     models: Sequence[str]
+    budget_run_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Compactor:
             instructions=judged.decision.compact.instructions,
             reserved_token_count=count(files),
             count=count,
+            budget_run_id=request.budget_run_id,
         )
         written = await summarize(router, self.threads, key, wanted, plan.previous_text, plan.sources)
         text = with_files(written.text, files)

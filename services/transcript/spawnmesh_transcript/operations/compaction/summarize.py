@@ -9,7 +9,7 @@ from functools import partial
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh_runtime.peers import Peer
 
-from spawnmesh_transcript.clients.model_router import generate_text
+from spawnmesh_transcript.clients.model_router import generate_text, sum_of_usage
 from spawnmesh_transcript.domain.compaction import (
     MAX_PIECES,
     Count,
@@ -49,6 +49,8 @@ class SummaryRequest:
     reserved_token_count: int
     """Tokens of the summary's limit to leave free."""
     count: Count
+    budget_run_id: str = ""
+    """The run in whose budgets the calls count; empty if in none."""
 
 
 async def summarize(
@@ -81,8 +83,9 @@ async def summarize(
                     limit if attempt is SummaryMethod.NORMAL else limit // 4, request.instructions
                 ),
                 user_prompt=user_prompt(text, [source.line for source in remaining[0]]),
+                budget_run_id=request.budget_run_id,
             )
-            usage = _sum(usage, generated.usage)
+            usage = sum_of_usage(usage, generated.usage)
             fits = 0 < await threads.run(key.tenant_id, partial(request.count, generated.text)) <= limit
             if fits or not generated.model:
                 break
@@ -98,12 +101,3 @@ async def summarize(
         key.tenant_id, partial(excerpt, text, rest, max_token_count=limit, count=request.count)
     )
     return WrittenSummary(short, SummaryMethod.EXCERPT, "", usage)
-
-
-def _sum(one: content_pb.TokenUsage, other: content_pb.TokenUsage) -> content_pb.TokenUsage:
-    return content_pb.TokenUsage(
-        input_token_count=one.input_token_count + other.input_token_count,
-        output_token_count=one.output_token_count + other.output_token_count,
-        cache_read_token_count=one.cache_read_token_count + other.cache_read_token_count,
-        cache_write_token_count=one.cache_write_token_count + other.cache_write_token_count,
-    )
