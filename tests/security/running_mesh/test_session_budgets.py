@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from spawnmesh.session.v1 import budget_pb2 as budgets
+from spawnmesh.session.v1 import budget_service_pb2 as budget_calls
 from spawnmesh.session.v1 import run_service_pb2 as runs
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh_client.budgets import get_usage
@@ -39,8 +40,8 @@ def update(tenant: Filled) -> budgets.UpdateBudgetRequest:
     return budgets.UpdateBudgetRequest(session_id=tenant.ids["session"], budget=HIGHER)
 
 
-def admit(tenant: Filled, call_id: str = "") -> budgets.AdmitModelCallRequest:
-    return budgets.AdmitModelCallRequest(
+def admit(tenant: Filled, call_id: str = "") -> budget_calls.AdmitModelCallRequest:
+    return budget_calls.AdmitModelCallRequest(
         call_id=call_id or new_id(IdKind.MODEL_CALL),
         session_id=tenant.ids["session"],
         run_id=tenant.ids["run"],
@@ -49,8 +50,8 @@ def admit(tenant: Filled, call_id: str = "") -> budgets.AdmitModelCallRequest:
     )
 
 
-def record(tenant: Filled) -> budgets.RecordModelCallRequest:
-    return budgets.RecordModelCallRequest(call_id=tenant.ids["call_id"], token_count=1)
+def record(tenant: Filled) -> budget_calls.RecordModelCallRequest:
+    return budget_calls.RecordModelCallRequest(call_id=tenant.ids["call_id"], token_count=1)
 
 
 async def run_state(tenant: Filled, run_id: str) -> Mapping[str, Any]:
@@ -139,7 +140,7 @@ async def test_a_run_gives_up_itself_alone(running: RunningMesh, victim: Filled)
     claimed = await claimed_child(victim)
     run = claimed.run
     router = victim.token(CallerKind.SERVICE, "model-router")
-    only = budgets.AdmitModelCallRequest(
+    only = budget_calls.AdmitModelCallRequest(
         call_id=new_id(IdKind.MODEL_CALL),
         session_id=run.session_id,
         run_id=run.run_id,

@@ -5,7 +5,6 @@ from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.session.v1 import budget_pb2 as pb
-from spawnmesh.session.v1 import budget_service_pb2  # noqa: F401 - the server needs its descriptor
 from spawnmesh.session.v1.budget_service_pb2_grpc import (
     BudgetServiceServicer,
     add_BudgetServiceServicer_to_server,

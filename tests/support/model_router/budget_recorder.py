@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spawnmesh.session.v1 import budget_pb2 as pb
-from spawnmesh.session.v1 import budget_service_pb2  # noqa: F401 - the server reads its descriptor
+from spawnmesh.session.v1 import budget_service_pb2 as service_pb
 from spawnmesh.session.v1 import token_service_pb2 as token_pb
 from spawnmesh.session.v1.budget_service_pb2_grpc import (
     BudgetServiceServicer,
@@ -45,7 +44,9 @@ class BudgetRecorder:
     keys: Path
     stack: AsyncExitStack
     target: str = ""
-    requests: list[pb.AdmitModelCallRequest | pb.RecordModelCallRequest] = field(default_factory=list)
+    requests: list[service_pb.AdmitModelCallRequest | service_pb.RecordModelCallRequest] = field(
+        default_factory=list
+    )
     tenants: set[str] = field(default_factory=set)
     on_admit: Step | None = None
     on_record: Step | None = None
@@ -53,12 +54,12 @@ class BudgetRecorder:
     run_id: str = field(default_factory=lambda: new_id(IdKind.RUN))
 
     @property
-    def admitted(self) -> list[pb.AdmitModelCallRequest]:
-        return [one for one in self.requests if isinstance(one, pb.AdmitModelCallRequest)]
+    def admitted(self) -> list[service_pb.AdmitModelCallRequest]:
+        return [one for one in self.requests if isinstance(one, service_pb.AdmitModelCallRequest)]
 
     @property
-    def recorded(self) -> list[pb.RecordModelCallRequest]:
-        return [one for one in self.requests if isinstance(one, pb.RecordModelCallRequest)]
+    def recorded(self) -> list[service_pb.RecordModelCallRequest]:
+        return [one for one in self.requests if isinstance(one, service_pb.RecordModelCallRequest)]
 
     @property
     def only(self) -> tuple[int, int]:
@@ -104,19 +105,19 @@ class _Budgets(BudgetServiceServicer):
         self.recorder = recorder
 
     async def AdmitModelCall(
-        self, request: pb.AdmitModelCallRequest, context: Any
-    ) -> pb.AdmitModelCallResponse:
+        self, request: service_pb.AdmitModelCallRequest, context: Any
+    ) -> service_pb.AdmitModelCallResponse:
         await self._note(request, self.recorder.on_admit)
-        return pb.AdmitModelCallResponse()
+        return service_pb.AdmitModelCallResponse()
 
     async def RecordModelCall(
-        self, request: pb.RecordModelCallRequest, context: Any
-    ) -> pb.RecordModelCallResponse:
+        self, request: service_pb.RecordModelCallRequest, context: Any
+    ) -> service_pb.RecordModelCallResponse:
         await self._note(request, self.recorder.on_record)
-        return pb.RecordModelCallResponse()
+        return service_pb.RecordModelCallResponse()
 
     async def _note(
-        self, request: pb.AdmitModelCallRequest | pb.RecordModelCallRequest, step: Step | None
+        self, request: service_pb.AdmitModelCallRequest | service_pb.RecordModelCallRequest, step: Step | None
     ) -> None:
         self.recorder.tenants.add(current_caller().tenant_id)
         self.recorder.requests.append(request)

@@ -16,6 +16,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as hooks
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import approval_pb2 as approvals
 from spawnmesh.session.v1 import budget_pb2 as budgets
+from spawnmesh.session.v1 import budget_service_pb2 as budget_calls
 from spawnmesh.session.v1 import output_pb2 as outputs
 from spawnmesh.session.v1 import run_service_pb2 as runs
 from spawnmesh.session.v1 import session_service_pb2 as sessions
@@ -255,7 +256,7 @@ async def _let_the_child_wait(tenant: Filled) -> None:
 async def _begin_model_call(tenant: Filled) -> None:
     """Count a model call of the run in its budget. It is not reported before the end of the test."""
     tenant.ids["call_id"] = new_id(IdKind.MODEL_CALL)
-    request = budgets.AdmitModelCallRequest(
+    request = budget_calls.AdmitModelCallRequest(
         call_id=tenant.ids["call_id"],
         session_id=tenant.ids["session"],
         run_id=tenant.ids["run"],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spawnmesh.session.v1 import budget_pb2 as pb
+from spawnmesh.session.v1 import budget_service_pb2 as service_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
@@ -54,7 +55,7 @@ class Spending:
         epoch: int = 0,
     ) -> str:
         """Admit a call of the run, and return its id."""
-        request = pb.AdmitModelCallRequest(
+        request = service_pb.AdmitModelCallRequest(
             call_id=call_id or new_id(IdKind.MODEL_CALL),
             session_id=held.session.session_id,
             run_id=held.run.run_id,
@@ -67,7 +68,7 @@ class Spending:
         return request.call_id
 
     async def record(self, call_id: str, *, tokens: int = 0, cost: int = 0, tenant: str = "") -> None:
-        request = pb.RecordModelCallRequest(call_id=call_id, token_count=tokens, cost_micros=cost)
+        request = service_pb.RecordModelCallRequest(call_id=call_id, token_count=tokens, cost_micros=cost)
         await self.as_router(self.stub.RecordModelCall, request, tenant)
 
     async def call(self, held: run_pb.ClaimedRun, *, tokens: int = 0, cost: int = 0) -> None:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from google.protobuf.duration_pb2 import Duration
-from spawnmesh.session.v1 import budget_pb2 as pb
+from spawnmesh.session.v1 import budget_service_pb2 as service_pb
 from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceStub
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -16,6 +16,8 @@ from spawnmesh_model_router.domain.run_calls import RunCall
 
 _TRY_SECONDS = 3.0
 """For one answer. Far more than the session service needs, unless its database is busy."""
+_MOST = 10**15
+"""The largest number that the contract accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,14 @@ class SessionBudgets:
         """
         expires_in = Duration()
         expires_in.FromNanoseconds(round(call.expires_in_seconds * 1e9))
-        request = pb.AdmitModelCallRequest(
+        request = service_pb.AdmitModelCallRequest(
             call_id=call.call_id,
             session_id=call.session_id,
             run_id=call.run_id,
-            largest_token_count=call.largest_token_count,
-            largest_cost_micros=call.largest_cost_micros,
+            largest_token_count=min(call.largest_token_count, _MOST),
+            largest_cost_micros=min(call.largest_cost_micros, _MOST),
             expires_in=expires_in,
+            epoch=call.epoch,
         )
         with impersonate(call.tenant_id):
             method = BudgetServiceStub(self.peer.channel).AdmitModelCall
@@ -48,8 +51,10 @@ class SessionBudgets:
 
         Raises the MeshError of the connection.
         """
-        request = pb.RecordModelCallRequest(
-            call_id=call.call_id, token_count=charged.token_count, cost_micros=charged.cost_micros
+        request = service_pb.RecordModelCallRequest(
+            call_id=call.call_id,
+            token_count=min(charged.token_count, _MOST),
+            cost_micros=min(charged.cost_micros, _MOST),
         )
         with impersonate(call.tenant_id):
             method = BudgetServiceStub(self.peer.channel).RecordModelCall

@@ -32,7 +32,8 @@ class RoutingRequest:
     `deadline` is the caller's, on the monotonic clock; infinite if there is none. The images
     counted here include those that the prompt names. `last_answer_provider` gave the newest answer
     of the conversation; empty if that is unknown. The call counts in the budgets that the run
-    `budget_run_id` of the session shares; it is empty if the call counts in none.
+    `budget_run_id` of the session shares; it is empty if the call counts in none. The epoch of that
+    run is `run_epoch`, or 0 if a service calls for it.
     """
 
     tenant_id: str
@@ -52,6 +53,7 @@ class RoutingRequest:
     idempotent_tools: frozenset[str]
     last_answer_provider: str
     budget_run_id: str = ""
+    run_epoch: int = 0
 
     @property
     def has_images(self) -> bool:

@@ -13,7 +13,8 @@ class RunCall:
     """A model call of a run, or of a service for it, with the most that it may use.
 
     It counts in the budgets that the run shares: with its usage, or with the largest one if that is
-    not recorded within `expires_in_seconds`.
+    not recorded within `expires_in_seconds`. `epoch` is that of the run's token, or 0 if a service
+    calls.
     """
 
     call_id: str
@@ -23,6 +24,7 @@ class RunCall:
     largest_token_count: int
     largest_cost_micros: int
     expires_in_seconds: float
+    epoch: int = 0
 
 
 def seconds_to_record(remaining_seconds: float) -> float:

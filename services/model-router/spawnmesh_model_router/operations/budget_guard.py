@@ -134,6 +134,7 @@ def _run_call(routing: RoutingRequest, bounds: _Bounds, seconds: float) -> RunCa
         largest_token_count=largest_tokens(bounds),
         largest_cost_micros=largest_cost(bounds),
         expires_in_seconds=seconds_to_record(seconds),
+        epoch=routing.run_epoch,
     )
 
 

@@ -18,6 +18,7 @@ from spawnmesh_core.errors import (
     error_label,
     unavailable,
 )
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.interceptors.deadline import context_without_deadline
 
 from spawnmesh_model_router.clients.session_budgets import SessionBudgets
@@ -163,12 +164,14 @@ class BudgetedCall:
 
 
 async def _admit(client: SessionBudgets, call: RunCall) -> None:
-    for pause in _ADMIT_PAUSES_SECONDS:
+    for pause in (*_ADMIT_PAUSES_SECONDS, None):
         try:
-            return await client.admit(call)
-        except _UNANSWERED:
+            await client.admit(call)
+        except MeshError as error:
+            if not isinstance(error, _UNANSWERED) and error.reason is not Reason.CONFLICT:
+                raise
+            if pause is None:
+                raise unavailable("session") from error
             await asyncio.sleep(pause)
-    try:
-        await client.admit(call)
-    except _UNANSWERED as error:
-        raise unavailable("session") from error
+        else:
+            return

@@ -85,6 +85,7 @@ async def parse_generate_request(
         idempotent_tools=frozenset(tool.name for tool in content.tools if tool.idempotent),
         last_answer_provider=content.last_answer_provider,
         budget_run_id=budget_run_id,
+        run_epoch=caller.epoch,
     )
     return routing, content
 

@@ -1,6 +1,6 @@
 """AdmitModelCall. Counts a model call of a run in all its budgets, and admits it."""
 
-from spawnmesh.session.v1.budget_pb2 import AdmitModelCallRequest, AdmitModelCallResponse
+from spawnmesh.session.v1.budget_service_pb2 import AdmitModelCallRequest, AdmitModelCallResponse
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.budgets import OpenModelCall

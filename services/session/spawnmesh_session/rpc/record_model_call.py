@@ -1,6 +1,6 @@
 """RecordModelCall. Counts what a model call has used, once."""
 
-from spawnmesh.session.v1.budget_pb2 import RecordModelCallRequest, RecordModelCallResponse
+from spawnmesh.session.v1.budget_service_pb2 import RecordModelCallRequest, RecordModelCallResponse
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.rpc.dependencies import Dependencies

@@ -8,6 +8,7 @@ import grpc
 from spawnmesh.session.v1 import approval_pb2 as approvals_pb
 from spawnmesh.session.v1 import approval_service_pb2 as approval_pb
 from spawnmesh.session.v1 import budget_pb2 as budget_pb
+from spawnmesh.session.v1 import budget_service_pb2 as service_pb
 from spawnmesh.session.v1 import output_pb2 as output_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
@@ -243,13 +244,13 @@ class BudgetServicer(BudgetServiceServicer):
         return await await_budget(request, current_caller(), self.deps)
 
     async def AdmitModelCall(
-        self, request: budget_pb.AdmitModelCallRequest, context: Context
-    ) -> budget_pb.AdmitModelCallResponse:
+        self, request: service_pb.AdmitModelCallRequest, context: Context
+    ) -> service_pb.AdmitModelCallResponse:
         return await admit_model_call(request, current_caller(), self.deps)
 
     async def RecordModelCall(
-        self, request: budget_pb.RecordModelCallRequest, context: Context
-    ) -> budget_pb.RecordModelCallResponse:
+        self, request: service_pb.RecordModelCallRequest, context: Context
+    ) -> service_pb.RecordModelCallResponse:
         return await record_model_call(request, current_caller(), self.deps)
 
 

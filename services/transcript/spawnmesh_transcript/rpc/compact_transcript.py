@@ -19,7 +19,12 @@ from spawnmesh_transcript.operations.compaction.summary_append import Compaction
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_claim, parse_key, parse_tail, render_entry, render_head
 
-_UNRECORDED = (Reason.NOT_FOUND, Reason.WRITER_CLAIM_LOST, Reason.CONFLICT)
+_UNRECORDED = (
+    Reason.NOT_FOUND,
+    Reason.WRITER_CLAIM_LOST,
+    Reason.CONFLICT,
+    Reason.SESSION_BUDGET_EXCEEDED,
+)
 """Refusals: they are no failures of a compaction."""
 
 

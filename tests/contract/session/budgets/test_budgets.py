@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.session.v1 import budget_pb2 as pb
+from spawnmesh.session.v1 import budget_service_pb2 as service_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
@@ -264,7 +265,7 @@ async def test_AdmitModelCall__of_another_tenant_or_session_is_not_found(mesh: M
     spending = Spending(mesh)
     held = await spending.held_run(max_cost_micros=100)
     other = await spending.held_run(max_cost_micros=100)
-    request = pb.AdmitModelCallRequest(
+    request = service_pb.AdmitModelCallRequest(
         call_id=new_id(IdKind.MODEL_CALL),
         session_id=other.session.session_id,
         run_id=held.run.run_id,

@@ -62,8 +62,8 @@ class ModelRouterServiceStub:
       is cancelled within 100 ms; this is no failure of the provider.
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
-      `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is `true` if a candidate may answer
-      the same request later.
+      `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is
+      `true` if a candidate may answer the same request later.
     - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
       tenant of the call alone. A failure of another tenant's call within five minutes, without a
       success between, extends the cooldown to all tenants.
@@ -132,8 +132,8 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
       is cancelled within 100 ms; this is no failure of the provider.
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
-      `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is `true` if a candidate may answer
-      the same request later.
+      `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is
+      `true` if a candidate may answer the same request later.
     - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
       tenant of the call alone. A failure of another tenant's call within five minutes, without a
       success between, extends the cooldown to all tenants.
@@ -205,8 +205,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
           is cancelled within 100 ms; this is no failure of the provider.
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
           `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
-          `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is `true` if a candidate may answer
-          the same request later.
+          `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is
+          `true` if a candidate may answer the same request later.
         - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
           tenant of the call alone. A failure of another tenant's call within five minutes, without a
           success between, extends the cooldown to all tenants.

@@ -22,18 +22,40 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.session.v1 import budget_pb2 as spawnmesh_dot_session_dot_v1_dot_budget__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/budget_service.proto\x12\x14spawnmesh.session.v1\x1a\x1cgoogle/api/annotations.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/budget.proto2\x96\x06\n\rBudgetService\x12\xa6\x01\n\x0fGetSessionUsage\x12,.spawnmesh.session.v1.GetSessionUsageRequest\x1a-.spawnmesh.session.v1.GetSessionUsageResponse\"6\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x82\xd3\xe4\x93\x02!\x12\x1f/v1/sessions/{session_id}/usage\x12\xa0\x01\n\x0cUpdateBudget\x12).spawnmesh.session.v1.UpdateBudgetRequest\x1a*.spawnmesh.session.v1.UpdateBudgetResponse\"9\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x02\x38\x02\x82\xd3\xe4\x93\x02%2 /v1/sessions/{session_id}/budget:\x01*\x12r\n\x0b\x41waitBudget\x12(.spawnmesh.session.v1.AwaitBudgetRequest\x1a).spawnmesh.session.v1.AwaitBudgetResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\x9f\x01\n\x0e\x41\x64mitModelCall\x12+.spawnmesh.session.v1.AdmitModelCallRequest\x1a,.spawnmesh.session.v1.AdmitModelCallResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x04\x12\x0cmodel-routerB\x18\n\x16\x61 step of a model call\x12\xa2\x01\n\x0fRecordModelCall\x12,.spawnmesh.session.v1.RecordModelCallRequest\x1a-.spawnmesh.session.v1.RecordModelCallResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x04\x12\x0cmodel-routerB\x18\n\x16\x61 step of a model callb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/budget_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/budget.proto\"\xb4\x02\n\x15\x41\x64mitModelCallRequest\x12\x1f\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x63\x61l_\x98\x01\x1e\x12\"\n\nsession_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1e\n\x06run_id\x18\x03 \x01(\tB\x0e\xbaH\x0br\t:\x04run_\x98\x01\x1e\x12-\n\x13largest_token_count\x18\x04 \x01(\x03\x42\x10\xbaH\r\"\x0b\x18\x80\x80\x9a\xa6\xea\xaf\xe3\x01(\x00\x12-\n\x13largest_cost_micros\x18\x05 \x01(\x03\x42\x10\xbaH\r\"\x0b\x18\x80\x80\x9a\xa6\xea\xaf\xe3\x01(\x00\x12@\n\nexpires_in\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\xc8\x01\x01\x12\x16\n\x05\x65poch\x18\x07 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\x18\n\x16\x41\x64mitModelCallResponse\"\x87\x01\n\x16RecordModelCallRequest\x12\x1f\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x63\x61l_\x98\x01\x1e\x12%\n\x0btoken_count\x18\x02 \x01(\x03\x42\x10\xbaH\r\"\x0b\x18\x80\x80\x9a\xa6\xea\xaf\xe3\x01(\x00\x12%\n\x0b\x63ost_micros\x18\x03 \x01(\x03\x42\x10\xbaH\r\"\x0b\x18\x80\x80\x9a\xa6\xea\xaf\xe3\x01(\x00\"\x19\n\x17RecordModelCallResponse2\x96\x06\n\rBudgetService\x12\xa6\x01\n\x0fGetSessionUsage\x12,.spawnmesh.session.v1.GetSessionUsageRequest\x1a-.spawnmesh.session.v1.GetSessionUsageResponse\"6\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x82\xd3\xe4\x93\x02!\x12\x1f/v1/sessions/{session_id}/usage\x12\xa0\x01\n\x0cUpdateBudget\x12).spawnmesh.session.v1.UpdateBudgetRequest\x1a*.spawnmesh.session.v1.UpdateBudgetResponse\"9\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x02\x38\x02\x82\xd3\xe4\x93\x02%2 /v1/sessions/{session_id}/budget:\x01*\x12r\n\x0b\x41waitBudget\x12(.spawnmesh.session.v1.AwaitBudgetRequest\x1a).spawnmesh.session.v1.AwaitBudgetResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\x9f\x01\n\x0e\x41\x64mitModelCall\x12+.spawnmesh.session.v1.AdmitModelCallRequest\x1a,.spawnmesh.session.v1.AdmitModelCallResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x04\x12\x0cmodel-routerB\x18\n\x16\x61 step of a model call\x12\xa2\x01\n\x0fRecordModelCall\x12,.spawnmesh.session.v1.RecordModelCallRequest\x1a-.spawnmesh.session.v1.RecordModelCallResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x04\x12\x0cmodel-routerB\x18\n\x16\x61 step of a model callb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.session.v1.budget_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['call_id']._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['call_id']._serialized_options = b'\272H\013r\t:\004cal_\230\001\036'
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['run_id']._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['run_id']._serialized_options = b'\272H\013r\t:\004run_\230\001\036'
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['largest_token_count']._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['largest_token_count']._serialized_options = b'\272H\r\"\013\030\200\200\232\246\352\257\343\001(\000'
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['largest_cost_micros']._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['largest_cost_micros']._serialized_options = b'\272H\r\"\013\030\200\200\232\246\352\257\343\001(\000'
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['expires_in']._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['expires_in']._serialized_options = b'\272H\016\252\001\010\"\004\010\200\243\005*\000\310\001\001'
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['epoch']._loaded_options = None
+  _globals['_ADMITMODELCALLREQUEST'].fields_by_name['epoch']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_RECORDMODELCALLREQUEST'].fields_by_name['call_id']._loaded_options = None
+  _globals['_RECORDMODELCALLREQUEST'].fields_by_name['call_id']._serialized_options = b'\272H\013r\t:\004cal_\230\001\036'
+  _globals['_RECORDMODELCALLREQUEST'].fields_by_name['token_count']._loaded_options = None
+  _globals['_RECORDMODELCALLREQUEST'].fields_by_name['token_count']._serialized_options = b'\272H\r\"\013\030\200\200\232\246\352\257\343\001(\000'
+  _globals['_RECORDMODELCALLREQUEST'].fields_by_name['cost_micros']._loaded_options = None
+  _globals['_RECORDMODELCALLREQUEST'].fields_by_name['cost_micros']._serialized_options = b'\272H\r\"\013\030\200\200\232\246\352\257\343\001(\000'
   _globals['_BUDGETSERVICE'].methods_by_name['GetSessionUsage']._loaded_options = None
   _globals['_BUDGETSERVICE'].methods_by_name['GetSessionUsage']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\005\202\323\344\223\002!\022\037/v1/sessions/{session_id}/usage'
   _globals['_BUDGETSERVICE'].methods_by_name['UpdateBudget']._loaded_options = None
@@ -44,6 +66,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BUDGETSERVICE'].methods_by_name['AdmitModelCall']._serialized_options = b'\220\002\002\262\341\030+\n\001\004\022\014model-routerB\030\n\026a step of a model call'
   _globals['_BUDGETSERVICE'].methods_by_name['RecordModelCall']._loaded_options = None
   _globals['_BUDGETSERVICE'].methods_by_name['RecordModelCall']._serialized_options = b'\220\002\002\262\341\030+\n\001\004\022\014model-routerB\030\n\026a step of a model call'
-  _globals['_BUDGETSERVICE']._serialized_start=167
-  _globals['_BUDGETSERVICE']._serialized_end=957
+  _globals['_ADMITMODELCALLREQUEST']._serialized_start=228
+  _globals['_ADMITMODELCALLREQUEST']._serialized_end=536
+  _globals['_ADMITMODELCALLRESPONSE']._serialized_start=538
+  _globals['_ADMITMODELCALLRESPONSE']._serialized_end=562
+  _globals['_RECORDMODELCALLREQUEST']._serialized_start=565
+  _globals['_RECORDMODELCALLREQUEST']._serialized_end=700
+  _globals['_RECORDMODELCALLRESPONSE']._serialized_start=702
+  _globals['_RECORDMODELCALLRESPONSE']._serialized_end=727
+  _globals['_BUDGETSERVICE']._serialized_start=730
+  _globals['_BUDGETSERVICE']._serialized_end=1520
 # @@protoc_insertion_point(module_scope)

@@ -4,5 +4,127 @@ isort:skip_file
 """
 
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import message as _message
+import builtins as _builtins
+import sys
+import typing as _typing
+
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
+else:
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class AdmitModelCallRequest(_message.Message):
+    """Request of AdmitModelCall."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    LARGEST_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    LARGEST_COST_MICROS_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call. The router draws the id."""
+    session_id: _builtins.str
+    """The session of the run."""
+    run_id: _builtins.str
+    """The run that calls, or for which a service calls."""
+    largest_token_count: _builtins.int
+    """The most that the call may use. It counts if nothing reports what the call has used."""
+    largest_cost_micros: _builtins.int
+    """The most that the call may cost."""
+    epoch: _builtins.int
+    """The epoch of the run's token. 0 if it is not known."""
+    @_builtins.property
+    def expires_in(self) -> _duration_pb2.Duration:
+        """The time after which the call has ended, whatever happened."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        largest_token_count: _builtins.int = ...,
+        largest_cost_micros: _builtins.int = ...,
+        expires_in: _duration_pb2.Duration | None = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_in", b"expires_in"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "epoch", b"epoch", "expires_in", b"expires_in", "largest_cost_micros", b"largest_cost_micros", "largest_token_count", b"largest_token_count", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmitModelCallRequest: _TypeAlias = AdmitModelCallRequest  # noqa: Y015
+
+@_typing.final
+class AdmitModelCallResponse(_message.Message):
+    """Response of AdmitModelCall: the call may begin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmitModelCallResponse: _TypeAlias = AdmitModelCallResponse  # noqa: Y015
+
+@_typing.final
+class RecordModelCallRequest(_message.Message):
+    """Request of RecordModelCall."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    COST_MICROS_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call."""
+    token_count: _builtins.int
+    """The tokens of all its attempts."""
+    cost_micros: _builtins.int
+    """The cost of all its attempts."""
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        token_count: _builtins.int = ...,
+        cost_micros: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "cost_micros", b"cost_micros", "token_count", b"token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordModelCallRequest: _TypeAlias = RecordModelCallRequest  # noqa: Y015
+
+@_typing.final
+class RecordModelCallResponse(_message.Message):
+    """Response of RecordModelCall: the usage is counted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordModelCallResponse: _TypeAlias = RecordModelCallResponse  # noqa: Y015

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from spawnmesh.session.v1 import budget_pb2 as spawnmesh_dot_session_dot_v1_dot_budget__pb2
+from spawnmesh.session.v1 import budget_service_pb2 as spawnmesh_dot_session_dot_v1_dot_budget__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -58,13 +59,13 @@ class BudgetServiceStub:
                 _registered_method=True)
         self.AdmitModelCall = channel.unary_unary(
                 '/spawnmesh.session.v1.BudgetService/AdmitModelCall',
-                request_serializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.AdmitModelCallRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.AdmitModelCallResponse.FromString,
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.AdmitModelCallRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.AdmitModelCallResponse.FromString,
                 _registered_method=True)
         self.RecordModelCall = channel.unary_unary(
                 '/spawnmesh.session.v1.BudgetService/RecordModelCall',
-                request_serializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.RecordModelCallRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.RecordModelCallResponse.FromString,
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.RecordModelCallRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.RecordModelCallResponse.FromString,
                 _registered_method=True)
 
 
@@ -160,13 +161,13 @@ def add_BudgetServiceServicer_to_server(servicer, server):
             ),
             'AdmitModelCall': grpc.unary_unary_rpc_method_handler(
                     servicer.AdmitModelCall,
-                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.AdmitModelCallRequest.FromString,
-                    response_serializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.AdmitModelCallResponse.SerializeToString,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.AdmitModelCallRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.AdmitModelCallResponse.SerializeToString,
             ),
             'RecordModelCall': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordModelCall,
-                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.RecordModelCallRequest.FromString,
-                    response_serializer=spawnmesh_dot_session_dot_v1_dot_budget__pb2.RecordModelCallResponse.SerializeToString,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.RecordModelCallRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.RecordModelCallResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -282,8 +283,8 @@ class BudgetService:
             request,
             target,
             '/spawnmesh.session.v1.BudgetService/AdmitModelCall',
-            spawnmesh_dot_session_dot_v1_dot_budget__pb2.AdmitModelCallRequest.SerializeToString,
-            spawnmesh_dot_session_dot_v1_dot_budget__pb2.AdmitModelCallResponse.FromString,
+            spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.AdmitModelCallRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.AdmitModelCallResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -309,8 +310,8 @@ class BudgetService:
             request,
             target,
             '/spawnmesh.session.v1.BudgetService/RecordModelCall',
-            spawnmesh_dot_session_dot_v1_dot_budget__pb2.RecordModelCallRequest.SerializeToString,
-            spawnmesh_dot_session_dot_v1_dot_budget__pb2.RecordModelCallResponse.FromString,
+            spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.RecordModelCallRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_budget__service__pb2.RecordModelCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from spawnmesh.session.v1 import budget_pb2 as _budget_pb2
+from spawnmesh.session.v1 import budget_service_pb2 as _budget_service_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -66,7 +67,7 @@ class BudgetServiceStub:
       runners. Nothing is done then, and the run is still held.
     - A repeat at the same epoch returns the run as it is. RUN_LEASE_LOST as for HeartbeatRun.
     """
-    AdmitModelCall: _grpc.UnaryUnaryMultiCallable[_budget_pb2.AdmitModelCallRequest, _budget_pb2.AdmitModelCallResponse]
+    AdmitModelCall: _grpc.UnaryUnaryMultiCallable[_budget_service_pb2.AdmitModelCallRequest, _budget_service_pb2.AdmitModelCallResponse]
     """Counts a model call of a run in all its budgets, and admits it. RESOURCE_EXHAUSTED
     SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
     limits.
@@ -78,7 +79,7 @@ class BudgetServiceStub:
     - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of a session without a budget is admitted, and
       nothing is counted.
     """
-    RecordModelCall: _grpc.UnaryUnaryMultiCallable[_budget_pb2.RecordModelCallRequest, _budget_pb2.RecordModelCallResponse]
+    RecordModelCall: _grpc.UnaryUnaryMultiCallable[_budget_service_pb2.RecordModelCallRequest, _budget_service_pb2.RecordModelCallResponse]
     """Counts what a call has used, once. It counts also if the run or the session has ended since. A
     call that is not known, or was reported before, changes nothing.
     """
@@ -121,7 +122,7 @@ class BudgetServiceAsyncStub(BudgetServiceStub):
       runners. Nothing is done then, and the run is still held.
     - A repeat at the same epoch returns the run as it is. RUN_LEASE_LOST as for HeartbeatRun.
     """
-    AdmitModelCall: _aio.UnaryUnaryMultiCallable[_budget_pb2.AdmitModelCallRequest, _budget_pb2.AdmitModelCallResponse]  # type: ignore[assignment]
+    AdmitModelCall: _aio.UnaryUnaryMultiCallable[_budget_service_pb2.AdmitModelCallRequest, _budget_service_pb2.AdmitModelCallResponse]  # type: ignore[assignment]
     """Counts a model call of a run in all its budgets, and admits it. RESOURCE_EXHAUSTED
     SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
     limits.
@@ -133,7 +134,7 @@ class BudgetServiceAsyncStub(BudgetServiceStub):
     - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of a session without a budget is admitted, and
       nothing is counted.
     """
-    RecordModelCall: _aio.UnaryUnaryMultiCallable[_budget_pb2.RecordModelCallRequest, _budget_pb2.RecordModelCallResponse]  # type: ignore[assignment]
+    RecordModelCall: _aio.UnaryUnaryMultiCallable[_budget_service_pb2.RecordModelCallRequest, _budget_service_pb2.RecordModelCallResponse]  # type: ignore[assignment]
     """Counts what a call has used, once. It counts also if the run or the session has ended since. A
     call that is not known, or was reported before, changes nothing.
     """
@@ -195,9 +196,9 @@ class BudgetServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def AdmitModelCall(
         self,
-        request: _budget_pb2.AdmitModelCallRequest,
+        request: _budget_service_pb2.AdmitModelCallRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_budget_pb2.AdmitModelCallResponse, _abc.Awaitable[_budget_pb2.AdmitModelCallResponse]]:
+    ) -> _typing.Union[_budget_service_pb2.AdmitModelCallResponse, _abc.Awaitable[_budget_service_pb2.AdmitModelCallResponse]]:
         """Counts a model call of a run in all its budgets, and admits it. RESOURCE_EXHAUSTED
         SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
         limits.
@@ -213,9 +214,9 @@ class BudgetServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def RecordModelCall(
         self,
-        request: _budget_pb2.RecordModelCallRequest,
+        request: _budget_service_pb2.RecordModelCallRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_budget_pb2.RecordModelCallResponse, _abc.Awaitable[_budget_pb2.RecordModelCallResponse]]:
+    ) -> _typing.Union[_budget_service_pb2.RecordModelCallResponse, _abc.Awaitable[_budget_service_pb2.RecordModelCallResponse]]:
         """Counts what a call has used, once. It counts also if the run or the session has ended since. A
         call that is not known, or was reported before, changes nothing.
         """
