@@ -84,6 +84,7 @@ async def test_Generate__call_of_a_run_is_admitted_before_and_recorded_after(
     admitted = budgets.admitted[0]
     assert admitted.call_id.startswith("cal_")
     assert (admitted.session_id, admitted.run_id) == (budgets.session_id, budgets.run_id)
+    assert admitted.epoch == 1
     assert (admitted.largest_token_count, admitted.largest_cost_micros) == (1_100, LARGEST)
     assert 120 < admitted.expires_in.ToSeconds() <= 180
     assert budgets.tenants == {router.tenant}

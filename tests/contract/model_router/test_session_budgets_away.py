@@ -68,7 +68,7 @@ async def test_Generate__router_without_a_session_service_names_the_setting(worl
     assert (await without.generate(world.ref("one"), strict=True)).text == "one"
 
 
-@pytest.mark.parametrize("ending", ["refused", "silent"])
+@pytest.mark.parametrize("ending", ["refused", "in conflict", "silent"])
 async def test_Generate__admission_whose_answer_was_lost_is_repeated_with_the_same_id(
     world: World, budgets: BudgetRecorder, router: Router, ending: str
 ) -> None:
@@ -78,6 +78,8 @@ async def test_Generate__admission_whose_answer_was_lost_is_repeated_with_the_sa
         budgets.on_admit = None
         if ending == "refused":
             raise away()
+        if ending == "in conflict":
+            raise MeshError(Reason.CONFLICT, "another call locks the budget")
         await held.wait()
 
     budgets.on_admit = lose

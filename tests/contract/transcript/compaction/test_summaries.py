@@ -207,6 +207,9 @@ async def test_watchers_see_compactions_and_failed_ones(compacting: Compacting) 
     compacting.peers.answers.append(MeshError(Reason.ALL_CANDIDATES_FAILED, "nobody answers"))
     with refused(Reason.ALL_CANDIDATES_FAILED):
         await compacting.compact(claim)
+    compacting.peers.answers.append(MeshError(Reason.SESSION_BUDGET_EXCEEDED, "it is used up"))
+    with refused(Reason.SESSION_BUDGET_EXCEEDED):  # No failure: it is called again with room.
+        await compacting.compact(claim)
     summary = (await compacting.compact(claim)).summary
     peer = compacting.session.service.peer
     request = activity_pb.WatchActivitiesRequest(session_id=compacting.session.session_id)
