@@ -107,7 +107,9 @@ async def test_commands_work_as_they_are_typed(person: Person) -> None:
     )
     events = await person.type(f"spawnmesh watch {session_id}")
     assert re.search(r"BUDGET_CHANGED  cost 0\.50 -> 1\.00, model calls 1 -> 60 by ", events)
-    assert re.search(rf"WAITING_BUDGET  run_\w+  model calls 1 of 1 of {session_id} used", events)
+    assert re.search(
+        rf"WAITING_BUDGET  run_\w+  the budget of session {session_id} is used up: model calls 1 of 1", events
+    )
 
 
 async def test_program_raises_the_budget(person: Person, tmp_path: Path) -> None:

@@ -75,8 +75,11 @@ class FakeBudgets:
         """
         for one in self.shared(record.session):
             if one.reached_limits:
+                is_own = one.session_id == record.session.session_id
                 used = "; ".join(
                     f"{amount.word} {amount.text(amount.used)} of {amount.text(amount.most)}"
+                    if is_own
+                    else amount.word
                     for amount in _amounts(one)
                     if amount.is_reached
                 )

@@ -241,7 +241,7 @@ class SessionRecord:
         run.attempt_count -= 1  # The wait is no attempt.
         self.budget_wait_end, self.budget_used = utc_now() + time, used
         if time:
-            self._add_run_event(f"{used} of {session_id} used")
+            self._add_run_event(self._budget_text(session_id))
         else:
             self._fail_for_budget()
 
@@ -253,8 +253,10 @@ class SessionRecord:
 
     def _fail_for_budget(self) -> None:
         session_id = self.session.latest_run.budget_session_id
-        message = f"the budget of session {session_id} is used up: {self.budget_used}"
-        self.end_run(Outcome(None, Reason.SESSION_BUDGET_EXCEEDED, message))
+        self.end_run(Outcome(None, Reason.SESSION_BUDGET_EXCEEDED, self._budget_text(session_id)))
+
+    def _budget_text(self, session_id: str) -> str:
+        return f"the budget of session {session_id} is used up: {self.budget_used}"
 
     def expire(self) -> None:
         """End the waiting run, or apply the policy of its approval, if its time is over."""

@@ -72,7 +72,7 @@ async def test_run_waits_until_its_budget_is_raised_and_goes_on_with_the_script(
     assert await states(session) == [
         ("QUEUED", ""),
         ("RUNNING", ""),
-        ("WAITING_BUDGET", f"cost 0.52 of 0.50 of {session.session_id} used"),
+        ("WAITING_BUDGET", f"the budget of session {session.session_id} is used up: cost 0.52 of 0.50"),
         ("QUEUED", "the budget has room"),
         ("RUNNING", ""),
         ("SUCCEEDED", ""),
@@ -109,7 +109,10 @@ async def test_each_limit_stops_the_run(limit: Budget, use: dict[str, Any], deta
     mesh = FakeMesh()
     mesh.uses(**use)
     session = await mesh.spawn("Work.", budget=limit)
-    assert (await states(session))[-1] == ("WAITING_BUDGET", f"{detail} of {session.session_id} used")
+    assert (await states(session))[-1] == (
+        "WAITING_BUDGET",
+        f"the budget of session {session.session_id} is used up: {detail}",
+    )
 
 
 async def test_family_shares_the_budgets_of_all_ancestors() -> None:
