@@ -50,6 +50,7 @@ class Person:
     def __init__(self, stack: Stack, folder: Path) -> None:
         self._stack = stack
         self._folder = folder
+        self._log = folder / "typed.log"
         self.tenant = f"page-of-budgets-{uuid4().hex[:8]}"
 
     async def type(self, commands: str, session_id: str = "ses_…") -> str:
@@ -57,11 +58,29 @@ class Person:
         script = f"cd {self._folder}\nexport SPAWNMESH_TENANT={self.tenant}\n{typed}"
         return await shell(script, self._stack, self._folder)
 
+    async def type_and_log(self, commands: str) -> str:
+        """Type the commands. The log of the person has their output as it comes."""
+        return await self.type(f"{{\n{commands}\n}} 2>&1 | tee {self._log}")
+
+    def reads_how_to_raise(self) -> bool:
+        """Return whether the log has the command that raises a budget."""
+        return self._log.exists() and "raise it: spawnmesh budget" in self._log.read_text()
+
     async def waiting(self) -> str:
         """Return the session whose run waits for its budget, once there is one."""
         (session,) = await eventually(self._waiting)
         assert session["latest_run"]["budget_session_id"] == session["session_id"]
         return str(session["session_id"])
+
+    async def recorded(self, session_id: str) -> dict[str, Any]:
+        """Return the usage of an ended session once its budget has the cost of all its calls."""
+
+        async def agrees() -> dict[str, Any]:
+            usage: dict[str, Any] = json.loads(await self.type(f"spawnmesh budget {session_id} --json"))
+            costs = usage["session"]["usage"]["cost_micros"], usage["budgets"][0]["usage"]["cost_micros"]
+            return usage if costs[0] == costs[1] else {}
+
+        return await eventually(agrees)
 
     async def _waiting(self) -> list[dict[str, Any]]:
         listed = await self.type("spawnmesh sessions --filter 'run_state = WAITING_BUDGET' --json")
@@ -78,12 +97,13 @@ async def person(stack: Stack, tmp_path: Path) -> Person:
 
 
 async def typed_while(running: Awaitable[str], person: Person, commands: str) -> tuple[str, str, str]:
-    """Type the commands when a run waits, and return the session, their output and that of the
-    command or program that is running.
+    """Type the commands when a run waits and a command that writes to the log has said so. Return
+    the session, their output and that of the running commands.
     """
     async with asyncio.TaskGroup() as group:
         first = group.create_task(_awaited(running))
         session_id = await person.waiting()
+        await eventually(person.reads_how_to_raise)
         printed = await person.type(commands, session_id)
     return session_id, printed, first.result()
 
@@ -93,18 +113,16 @@ async def _awaited(running: Awaitable[str]) -> str:
 
 
 async def test_commands_work_as_they_are_typed(person: Person) -> None:
-    session_id, shown, spawned = await typed_while(person.type(SPAWN), person, RAISE)
+    session_id, shown, spawned = await typed_while(person.type_and_log(SPAWN), person, RAISE)
 
     assert WAITS.replace("ses_…", session_id) in spawned
     assert "RUN  SUCCEEDED" in spawned or "sha256" in spawned, "the answer came"
     before, after = re.findall(rf"^{session_id} .*$", shown, re.MULTILINE)
     assert re.search(r"0\.00\d* of 0\.50 .* 1 of 1 .* 7d", before)
     assert re.search(r"0\.00\d* of 1\.00 .* 1 of 60 .* 7d .* by ", after)
-    usage = json.loads(await person.type(f"spawnmesh budget {session_id} --json"))
+    usage = await person.recorded(session_id)
     assert usage["session"]["ended_run_count"] == "1"
-    assert (
-        int(usage["session"]["usage"]["cost_micros"]) == int(usage["budgets"][0]["usage"]["cost_micros"]) > 0
-    )
+    assert int(usage["session"]["usage"]["cost_micros"]) > 0
     events = await person.type(f"spawnmesh watch {session_id}")
     assert re.search(r"BUDGET_CHANGED  cost 0\.50 -> 1\.00, model calls 1 -> 60 by ", events)
     assert re.search(
@@ -134,16 +152,16 @@ async def test_worker_waits_and_saves_what_it_has(person: Person, tmp_path: Path
     """
     try:
         session_id, shown, spawned = await typed_while(
-            person.type(commands), person, "spawnmesh outputs ses_…\nspawnmesh budget ses_… --set calls=9"
+            person.type_and_log(commands),
+            person,
+            "spawnmesh outputs ses_…\nspawnmesh budget ses_… --set calls=9",
         )
     except BaseExceptionGroup:
         raise AssertionError((tmp_path / "writer.log").read_text()) from None
     assert "draft.md" in shown
     assert f"raise it: spawnmesh budget {session_id} --set calls=2" in spawned
-    usage = json.loads(await person.type(f"spawnmesh budget {session_id} --json"))
+    usage = await person.recorded(session_id)  # Also what it used before the wait.
     assert usage["budgets"][0]["usage"]["model_call_count"] == "3"
-    budget, used = usage["budgets"][0]["usage"], usage["session"]["usage"]
-    assert budget["cost_micros"] == used["cost_micros"], "also what it used before the wait"
 
 
 @pytest.mark.usefixtures("gateway")

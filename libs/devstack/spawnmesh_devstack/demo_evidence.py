@@ -19,17 +19,18 @@ DEPLOYABLES = ("attachment-blob", "hook", "model-router", "runner", "session", "
 _POLL_SECONDS = 0.2
 _SETTLE_SECONDS = 30.0
 _BUCKET_PREFIX = "spawnmesh-"
-# The tables that must be empty for a tenant once all its sessions have ended.
+# The tables that must be empty for a tenant once all its sessions have ended. The ids of model
+# calls that were reported are remembered for a minute, each with a job.
 _NOTHING_IN = {
     "attachment_blob.set_files": "tenant_id = %(tenant)s",
     "attachment_blob.blobs": "tenant_id = %(tenant)s",
     "attachment_blob.sets": "tenant_id = %(tenant)s and state <> 'RELEASED'",
     "session.run_queue": "tenant_id = %(tenant)s",
-    "session.jobs": "tenant_id = %(tenant)s",
+    "session.jobs": "tenant_id = %(tenant)s and kind <> 'expire_model_call'",
     "session.inbox_messages": "tenant_id = %(tenant)s and acknowledge_time is null",
     "session.runs": "tenant_id = %(tenant)s and end_time is null",
     "session.output_sets": "tenant_id = %(tenant)s",
-    "session.model_calls": "tenant_id = %(tenant)s",
+    "session.model_calls": "tenant_id = %(tenant)s and not is_reported",
 }
 # Those of them that are about files.
 _FILES_IN = {

@@ -14,8 +14,10 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_model_router.domain.charges import ChargedUsage
 from spawnmesh_model_router.domain.run_calls import RunCall
 
-_TRY_SECONDS = 3.0
+_ADMIT_SECONDS = 3.0
 """For one answer. Far more than the session service needs, unless its database is busy."""
+_RECORD_SECONDS = 10.0
+"""Longer: the next call of the run counts this one with the most that it can use until then."""
 _MOST = 10**15
 """The largest number that the contract accepts."""
 
@@ -44,7 +46,7 @@ class SessionBudgets:
         )
         with impersonate(call.tenant_id):
             method = BudgetServiceStub(self.peer.channel).AdmitModelCall
-            await self.peer.unary(method, request, timeout_seconds=_TRY_SECONDS)
+            await self.peer.unary(method, request, timeout_seconds=_ADMIT_SECONDS)
 
     async def record(self, call: RunCall, charged: ChargedUsage) -> None:
         """Record what the call used, which is durable on return. A repeat changes nothing.
@@ -58,7 +60,7 @@ class SessionBudgets:
         )
         with impersonate(call.tenant_id):
             method = BudgetServiceStub(self.peer.channel).RecordModelCall
-            await self.peer.unary(method, request, timeout_seconds=_TRY_SECONDS)
+            await self.peer.unary(method, request, timeout_seconds=_RECORD_SECONDS)
 
 
 @asynccontextmanager
