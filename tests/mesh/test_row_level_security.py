@@ -127,14 +127,17 @@ async def _fill(stack: Stack, tenant: str, marker: str) -> None:
             wait_seconds=60,
         )
         assert marker in session.latest_run.result_text
-        await _publish(stack, mesh, marker)
+        await _publish(stack, mesh, tenant, marker)
         await mesh.send(session.session_id, f"And once more. {marker}")
         assert (await mesh.wait(session.session_id, 60)).done
         await eventually(lambda: _waits(mesh, asker.session_id))
 
 
-async def _publish(stack: Stack, mesh: WireMesh, marker: str) -> None:
-    """Publish a file as the runner of an external session, which stays RUNNING."""
+async def _publish(stack: Stack, mesh: WireMesh, tenant: str, marker: str) -> None:
+    """Publish a file as the runner of an external session, which stays RUNNING.
+
+    Runs of other tests on the same mesh may wait for such a runner: it serves this tenant alone.
+    """
     session = await mesh.spawn("Publish a file.", runtime=session_pb2.RUNTIME_EXTERNAL)
     claim = run_pb.ClaimRunsRequest(
         runner_id="publisher",
@@ -142,7 +145,7 @@ async def _publish(stack: Stack, mesh: WireMesh, marker: str) -> None:
         runtimes=[session_pb2.RUNTIME_EXTERNAL],
         wait=Duration(seconds=20),
     )
-    token = TokenMinter("runner", stack.keys / "runner.pem").runner_token()
+    token = TokenMinter("runner", stack.keys / "runner.pem").runner_token(tenants=[tenant])
     async with connect_wire(session=stack.targets["session"], token=token) as runner:
         peer = runner.service("session")
         [claimed] = (await peer.unary(RunServiceStub(peer.channel).ClaimRuns, claim, timeout_seconds=60)).runs
