@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 UNSEEN = "\u202e\u200b\u2066\U000e0041\x1b\x07"
 """Characters that a browser obeys or hides."""
 
-MARKUP = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;{{ 7*7 }}"
+MARKUP = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;{{ 70009*7 }}"
 _CALLER = "You are the caller. Make the call that you are given, and say what came of it."
 _DEAD_ENDPOINT = "grpc://127.0.0.1:1"
 _WORDS = 400

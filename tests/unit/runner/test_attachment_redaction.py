@@ -12,7 +12,8 @@ MARKER = json.loads(marker_json(b"secret"))
 
 
 def test_the_texts_of_the_tool_are_kept() -> None:
-    assert {plain_key(name) for name in SessionsSpawn.model_fields} - CALL_TEXTS == {"attachments"}
+    others = {plain_key(name) for name in SessionsSpawn.model_fields} - CALL_TEXTS
+    assert others == {"attachments", "budget"}
     assert {plain_key(name) for name in SpawnAttachment.model_fields} - FILE_TEXTS == {"content"}
 
 
@@ -35,6 +36,11 @@ def test_only_known_arguments_of_a_spawn_are_shown(name: str) -> None:
 def test_a_file_by_reference_is_shown() -> None:
     files = [{"set_id": "att_1", "name": "a.md", "new_name": "b.md"}]
     assert redact_files("sessions_spawn", {"attachments": files}) == {"attachments": files}
+
+
+def test_a_budget_is_shown() -> None:
+    budget = {"max_tokens": 200_000, "max_cost": 0.29, "max_model_calls": 40, "max_minutes": 1.5}
+    assert redact_files("sessions_spawn", {"budget": budget}) == {"budget": budget}
 
 
 def test_other_calls_are_shown_as_they_are_stored() -> None:

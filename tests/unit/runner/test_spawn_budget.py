@@ -30,7 +30,7 @@ def minutes(count: float) -> pb.Budget:
         ({"max_cost": 0.0000001}, pb.Budget(max_cost_micros=1)),
         ({"max_minutes": 10}, minutes(10)),
         ({"max_minutes": 0.5}, minutes(0.5)),
-        ({"max_minutes": 1e-9}, minutes(1 / 60_000)),
+        ({"max_minutes": 1e-9}, minutes(1 / 60)),
         (None, None),
     ],
 )

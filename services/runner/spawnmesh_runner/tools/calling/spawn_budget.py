@@ -43,5 +43,5 @@ def render_budget(budget: SpawnBudget | None) -> budget_pb2.Budget | None:
     if budget.max_cost is not None:  # As the model wrote it: 0.29 is 290,000 micros.
         rendered.max_cost_micros = max(1, round(Decimal(str(budget.max_cost)) * _MICROS))
     if budget.max_minutes is not None:
-        rendered.max_run_time.FromMilliseconds(max(1, round(budget.max_minutes * 60_000)))
+        rendered.max_run_time.FromMilliseconds(max(1000, round(budget.max_minutes * 60_000)))
     return rendered
