@@ -43,6 +43,11 @@ def run_of(facts: Facts) -> Row:
     return row
 
 
+def session_of(facts: Facts) -> Row:
+    (row,) = [one for one in facts.rows("sessions") if one["session_id"] == FRUGAL_SESSION]
+    return row
+
+
 def raised(facts: Facts) -> Any:
     (call,) = facts.of("raise")
     return call
@@ -147,6 +152,12 @@ def test_anomaly_of_a_budget_is_found(anomaly: BudgetAnomaly) -> None:
             budget(f).update(max_model_call_count=7),
         ),
         lambda f: budget(f).update(used_run_time=timedelta(hours=9)),
+        # The spawn failed, and a repeat of it may begin again.
+        lambda f: (
+            session_of(f).update(request_id=None),
+            setattr(raised(f), "outcome", Outcome.UNKNOWN),
+            budget(f).update(max_model_call_count=1),
+        ),
     ],
 )  # fmt: skip
 def test_effects_of_faults_are_no_anomaly(seed: Callable[[Facts], Any]) -> None:

@@ -109,7 +109,7 @@ def _wrong_limits(facts: Facts) -> Iterator[str]:
     """Compare the limits of each budget with the spawn, and with the calls that raised it."""
     spawns = {call.given["request_id"]: _limits(call.given["budget"]) for call in facts.of("spawn")
               if "budget" in call.given}  # fmt: skip
-    requests = {row["session_id"]: {row["request_id"]} for row in facts.rows("sessions")}
+    requests = {row["session_id"]: row["request_id"] for row in facts.rows("sessions")}
     raised: dict[str, list[Call]] = defaultdict(list)
     for call in facts.of("raise"):
         raised[call.given["session_id"]].append(call)
@@ -119,9 +119,9 @@ def _wrong_limits(facts: Facts) -> Iterator[str]:
         calls = [call for call in raised[row["session_id"]] if call.outcome is not Outcome.REFUSED]
         may_be = {_limits(call.given) for call in calls}
         if not any(call.is_ok for call in calls):
-            may_be |= {
-                spawns[request_id] for request_id in requests[row["session_id"]] if request_id in spawns
-            }
+            request_id = requests[row["session_id"]]
+            # A spawn that failed and may be repeated has given its request_id back.
+            may_be |= {*spawns.values()} if request_id is None else {spawns.get(request_id, ())}
         if _limits(row) not in may_be:
             yield f"the budget of {row['session_id']} is {_limits(row)}, and was set to {sorted(may_be)}"
 
