@@ -168,7 +168,7 @@ async def test_worker_waits_and_saves_what_it_has(person: Person, tmp_path: Path
 async def test_http_shows_and_raises(person: Person) -> None:
     assert GATEWAY is not None
     paths = "/v1/sessions/ses_…/usage", "/v1/sessions/ses_…/budget"
-    body = '{"budget": {"max_cost_micros": 1000000}}'
+    body = '{"max_cost_micros": 1000000}'
     for text in (*paths, body, '"budget": {"max_cost_micros": 500000, "max_model_call_count": 40}'):
         assert text in HTTP_PAGE
     spawn = SPAWN.replace(" --wait", "").replace("--budget cost=0.50,calls=1", "--budget cost=0.000001")

@@ -122,7 +122,8 @@ async def test_limits_that_are_refused_stay_in_the_form(
 async def test_of_two_people_the_second_one_sees_the_limits_of_the_first(
     mesh: Mesh, signed_in: SignedIn
 ) -> None:
-    session = await waiting_session(mesh)
+    # It waits for tokens too, so it still waits when the calls are raised.
+    session = await waiting_session(mesh, budget=Budget(calls=1, tokens=1))
     clients: list[httpx2.AsyncClient] = [await signed_in(), await signed_in()]
     forms = [form_of(await read(client, path_of(session)), session) for client in clients]
     first = await clients[0].post(forms[0].action, data={**forms[0].fields, "limit_calls": "50"})
