@@ -82,7 +82,7 @@ async def beat(database: Any) -> None:
 
 
 async def sweep(database: Any) -> None:
-    parts: Any = (nothing(), nothing(), nothing())
+    parts: Any = (nothing(), nothing(), nothing(), nothing())
     await Sweeper(database, *parts, timedelta(seconds=1), 0.01, gauges=database).sweep_forever()
 
 
