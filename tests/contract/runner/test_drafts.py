@@ -92,6 +92,7 @@ async def test_WriteDraft__is_repeated_in_an_outage_and_given_up_after_a_refusal
     mesh.queue_run(tools=("list_files",))
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.drafts.get(1) == "Good ")
+        await eventually(mesh.model_called.is_set)  # The model is held by this event, not the next.
         held, mesh.hold_model = mesh.hold_model, asyncio.Event()
         refusals.append(MeshError(Reason.INVALID_REQUEST, "no"))
         held.set()

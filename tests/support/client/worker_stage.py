@@ -17,7 +17,6 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import (
 )
 from spawnmesh.session.v1 import (
     budget_pb2,
-    budget_service_pb2,  # noqa: F401 - the server needs its descriptor
     session_pb2,
 )
 from spawnmesh.session.v1 import run_service_pb2 as pb

@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spawnmesh.session.v1 import budget_pb2 as pb
-from spawnmesh.session.v1 import (
-    budget_service_pb2,  # noqa: F401 - the server needs its descriptor
-    session_pb2,
-)
 from spawnmesh.session.v1 import budget_service_pb2_grpc as grpc
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.ids import IdKind, new_id
 
 if TYPE_CHECKING:
