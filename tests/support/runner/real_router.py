@@ -38,7 +38,11 @@ Step = Turn | list[Turn] | Callable[[str], Turn]
 
 @dataclass
 class RoleProvider:
-    """A provider whose models make the steps of the agent that the system prompt names."""
+    """A provider whose models make the steps of the agent that the system prompt names.
+
+    An agent that is asked again takes its last step again: a parent that did not wait for its
+    children is asked again when their results come.
+    """
 
     steps: dict[str, tuple[Step, ...]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -57,7 +61,8 @@ class RoleProvider:
         turn = sum(message["role"] == "assistant" for message in messages)
         if (hold := self.holds.get((role[1], turn))) is not None:
             await hold.wait()
-        step = self.steps[role[1]][turn]
+        steps = self.steps[role[1]]
+        step = steps[min(turn, len(steps) - 1)]
         made = step(json.dumps(messages)) if callable(step) else step
         if isinstance(made, str):
             return await sse(*chat(made))(request)
