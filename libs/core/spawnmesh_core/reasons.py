@@ -102,6 +102,7 @@ class Reason(StrEnum):
     ENDPOINT_NOT_REACHED = auto()
     PLUGIN_COUNT_EXCEEDED = auto()
     GATE_COUNT_EXCEEDED = auto()
+    WEBHOOK_COUNT_EXCEEDED = auto()
     OPERATION_COUNT_EXCEEDED = auto()
     RUN_TIMEOUT = auto()
     ATTEMPTS_EXHAUSTED = auto()

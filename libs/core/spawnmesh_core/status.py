@@ -100,6 +100,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.MCP_SERVER_COUNT_EXCEEDED,
         Reason.PLUGIN_COUNT_EXCEEDED,
         Reason.GATE_COUNT_EXCEEDED,
+        Reason.WEBHOOK_COUNT_EXCEEDED,
         Reason.OPERATION_COUNT_EXCEEDED,
         Reason.ATTACHMENTS_STORED_BYTES_EXCEEDED,
         Reason.POOL_EXHAUSTED,

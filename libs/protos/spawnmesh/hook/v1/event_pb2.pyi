@@ -61,6 +61,16 @@ class _HookKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HookKind.Val
     """A gate: may the oldest part of a transcript be summarised, and what must the summary keep?"""
     HOOK_KIND_AFTER_COMPACTION: _HookKind.ValueType  # 16
     """For observers: the oldest part of a transcript was summarised."""
+    HOOK_KIND_APPROVAL_REQUESTED: _HookKind.ValueType  # 17
+    """For observers: a run waits for a person, who approves a tool call or answers a question."""
+    HOOK_KIND_APPROVAL_DECIDED: _HookKind.ValueType  # 18
+    """For observers: an approval was decided, has expired or was withdrawn."""
+    HOOK_KIND_BUDGET_REACHED: _HookKind.ValueType  # 19
+    """For observers: a run waits until the limit of a budget is raised."""
+    HOOK_KIND_BUDGET_CHANGED: _HookKind.ValueType  # 20
+    """For observers: the limits of a budget were changed."""
+    HOOK_KIND_FILES_PUBLISHED: _HookKind.ValueType  # 21
+    """For observers: a run has published files."""
 
 class HookKind(_HookKind, metaclass=_HookKindEnumTypeWrapper):
     """The points at which plugins are called."""
@@ -101,6 +111,16 @@ HOOK_KIND_BEFORE_COMPACTION: HookKind.ValueType  # 15
 """A gate: may the oldest part of a transcript be summarised, and what must the summary keep?"""
 HOOK_KIND_AFTER_COMPACTION: HookKind.ValueType  # 16
 """For observers: the oldest part of a transcript was summarised."""
+HOOK_KIND_APPROVAL_REQUESTED: HookKind.ValueType  # 17
+"""For observers: a run waits for a person, who approves a tool call or answers a question."""
+HOOK_KIND_APPROVAL_DECIDED: HookKind.ValueType  # 18
+"""For observers: an approval was decided, has expired or was withdrawn."""
+HOOK_KIND_BUDGET_REACHED: HookKind.ValueType  # 19
+"""For observers: a run waits until the limit of a budget is raised."""
+HOOK_KIND_BUDGET_CHANGED: HookKind.ValueType  # 20
+"""For observers: the limits of a budget were changed."""
+HOOK_KIND_FILES_PUBLISHED: HookKind.ValueType  # 21
+"""For observers: a run has published files."""
 Global___HookKind: _TypeAlias = HookKind  # noqa: Y015
 
 @_typing.final

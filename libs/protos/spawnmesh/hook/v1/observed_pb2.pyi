@@ -43,6 +43,11 @@ class ObservedEvent(_message.Message):
     SESSION_START_FIELD_NUMBER: _builtins.int
     SESSION_END_FIELD_NUMBER: _builtins.int
     AFTER_COMPACTION_FIELD_NUMBER: _builtins.int
+    APPROVAL_REQUESTED_FIELD_NUMBER: _builtins.int
+    APPROVAL_DECIDED_FIELD_NUMBER: _builtins.int
+    BUDGET_REACHED_FIELD_NUMBER: _builtins.int
+    BUDGET_CHANGED_FIELD_NUMBER: _builtins.int
+    FILES_PUBLISHED_FIELD_NUMBER: _builtins.int
     event_key: _builtins.str
     """Identifies this event for repeats; delivery is at least once. The key of a run is stored as
     `run:<run_id>:<key>`, or with a hash if it is too long, so that no run can use the key of
@@ -94,6 +99,26 @@ class ObservedEvent(_message.Message):
     def after_compaction(self) -> Global___AfterCompactionEvent:
         """AFTER_COMPACTION."""
 
+    @_builtins.property
+    def approval_requested(self) -> Global___ApprovalRequestedEvent:
+        """APPROVAL_REQUESTED."""
+
+    @_builtins.property
+    def approval_decided(self) -> Global___ApprovalDecidedEvent:
+        """APPROVAL_DECIDED."""
+
+    @_builtins.property
+    def budget_reached(self) -> Global___BudgetReachedEvent:
+        """BUDGET_REACHED."""
+
+    @_builtins.property
+    def budget_changed(self) -> Global___BudgetChangedEvent:
+        """BUDGET_CHANGED."""
+
+    @_builtins.property
+    def files_published(self) -> Global___FilesPublishedEvent:
+        """FILES_PUBLISHED."""
+
     def __init__(
         self,
         *,
@@ -111,12 +136,17 @@ class ObservedEvent(_message.Message):
         session_start: Global___SessionStartEvent | None = ...,
         session_end: Global___SessionEndEvent | None = ...,
         after_compaction: Global___AfterCompactionEvent | None = ...,
+        approval_requested: Global___ApprovalRequestedEvent | None = ...,
+        approval_decided: Global___ApprovalDecidedEvent | None = ...,
+        budget_reached: Global___BudgetReachedEvent | None = ...,
+        budget_changed: Global___BudgetChangedEvent | None = ...,
+        files_published: Global___FilesPublishedEvent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "event", b"event", "event_time", b"event_time", "llm_input", b"llm_input", "llm_output", b"llm_output", "session_end", b"session_end", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "approval_decided", b"approval_decided", "approval_requested", b"approval_requested", "budget_changed", b"budget_changed", "budget_reached", b"budget_reached", "event", b"event", "event_time", b"event_time", "files_published", b"files_published", "llm_input", b"llm_input", "llm_output", b"llm_output", "session_end", b"session_end", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "agent_id", b"agent_id", "event", b"event", "event_key", b"event_key", "event_time", b"event_time", "llm_input", b"llm_input", "llm_output", b"llm_output", "run_id", b"run_id", "session_end", b"session_end", "session_id", b"session_id", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "agent_id", b"agent_id", "approval_decided", b"approval_decided", "approval_requested", b"approval_requested", "budget_changed", b"budget_changed", "budget_reached", b"budget_reached", "event", b"event", "event_key", b"event_key", "event_time", b"event_time", "files_published", b"files_published", "llm_input", b"llm_input", "llm_output", b"llm_output", "run_id", b"run_id", "session_end", b"session_end", "session_id", b"session_id", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subagent_spawned", "subagent_ended", "llm_input", "llm_output", "after_tool_call", "agent_end", "session_start", "session_end", "after_compaction"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subagent_spawned", "subagent_ended", "llm_input", "llm_output", "after_tool_call", "agent_end", "session_start", "session_end", "after_compaction", "approval_requested", "approval_decided", "budget_reached", "budget_changed", "files_published"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -402,3 +432,149 @@ class AfterCompactionEvent(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AfterCompactionEvent: _TypeAlias = AfterCompactionEvent  # noqa: Y015
+
+@_typing.final
+class ApprovalRequestedEvent(_message.Message):
+    """A run waits for a person."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """The approval, for GetApproval and DecideApproval."""
+    tool_name: _builtins.str
+    """The tool that would be called. Empty for a question."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it expires if it is not decided."""
+
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "expire_time", b"expire_time", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApprovalRequestedEvent: _TypeAlias = ApprovalRequestedEvent  # noqa: Y015
+
+@_typing.final
+class ApprovalDecidedEvent(_message.Message):
+    """An approval is not pending any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DECIDED_BY_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """The approval."""
+    tool_name: _builtins.str
+    """The tool that would be called. Empty for a question."""
+    state: _builtins.str
+    """The state: `APPROVED`, `DENIED`, `ANSWERED`, `EXPIRED` or `WITHDRAWN`."""
+    decided_by: _builtins.str
+    """The person who decided. Empty if it has expired or was withdrawn."""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        decided_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "decided_by", b"decided_by", "state", b"state", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApprovalDecidedEvent: _TypeAlias = ApprovalDecidedEvent  # noqa: Y015
+
+@_typing.final
+class BudgetReachedEvent(_message.Message):
+    """A run waits until the limit of a budget is raised."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGET_SESSION_ID_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    budget_session_id: _builtins.str
+    """The session that the budget belongs to, for UpdateBudget: that of the run, or an ancestor."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the run ends if the limit is not raised."""
+
+    def __init__(
+        self,
+        *,
+        budget_session_id: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_session_id", b"budget_session_id", "expire_time", b"expire_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetReachedEvent: _TypeAlias = BudgetReachedEvent  # noqa: Y015
+
+@_typing.final
+class BudgetChangedEvent(_message.Message):
+    """The limits of a budget were changed. The session of the event is that of the budget."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
+    changed_by: _builtins.str
+    """The person who changed them."""
+    def __init__(
+        self,
+        *,
+        changed_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_by", b"changed_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetChangedEvent: _TypeAlias = BudgetChangedEvent  # noqa: Y015
+
+@_typing.final
+class FilesPublishedEvent(_message.Message):
+    """A run has published files."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SET_ID_FIELD_NUMBER: _builtins.int
+    FILE_COUNT_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    set_id: _builtins.str
+    """Their output set, for ListOutputSets and OpenSet."""
+    file_count: _builtins.int
+    """The number of files."""
+    total_bytes: _builtins.int
+    """Their size together."""
+    def __init__(
+        self,
+        *,
+        set_id: _builtins.str = ...,
+        file_count: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_count", b"file_count", "set_id", b"set_id", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilesPublishedEvent: _TypeAlias = FilesPublishedEvent  # noqa: Y015
