@@ -37,6 +37,8 @@ class IdKind(StrEnum):
     APPROVAL = "apr"
     RESERVATION = "rsv"
     MODEL_CALL = "cal"
+    EVENT = "evt"
+    WEBHOOK = "whk"
     TOKEN = "tok"  # noqa: S105 - a prefix, not a secret
 
 

@@ -17,7 +17,7 @@ with startup_imports():
     from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
 
     from spawnmesh_hook.app import enable_bundled_hooks, open_service, open_worker
-    from spawnmesh_hook.clients.webhooks import derive_secret
+    from spawnmesh_hook.clients.webhook_secrets import secret_of_plugin
     from spawnmesh_hook.settings import HookSettings
     from spawnmesh_hook.store.bundled_plugins import read_bundled
 
@@ -62,7 +62,7 @@ def _webhook_secret(settings: HookSettings, name: str) -> str:
         raise SystemExit("HOOK_SIGNING_KEY_FILE is not set: secrets are derived from that key")
     if not read_bundled(settings.bundled_plugins_file).has_name(name):
         raise SystemExit(f"there is no bundled plugin {name}")
-    return derive_secret(settings.signing_key_file.read_bytes(), name, None)
+    return secret_of_plugin(settings.signing_key_file.read_bytes(), name, None)
 
 
 def main(arguments: list[str]) -> None:

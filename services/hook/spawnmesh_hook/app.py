@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from spawnmesh.hook.v1.hook_service_pb2_grpc import add_HookServiceServicer_to_server
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import add_RunHookServiceServicer_to_server
+from spawnmesh.hook.v1.webhook_service_pb2_grpc import add_WebhookServiceServicer_to_server
 from spawnmesh_postgres.audit.log import open_audit_log
 from spawnmesh_postgres.audit.servicer import add_audit
 from spawnmesh_postgres.database import Database, open_database
@@ -30,21 +31,26 @@ from spawnmesh_runtime.tenant_work import run_for_tenant
 from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
 from spawnmesh_hook.clients.dns_resolver import DnsResolver, Resolve, resolve_with_system
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
+from spawnmesh_hook.clients.https_post import webhook_tls
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
 from spawnmesh_hook.clients.session import SessionHooks, open_session
-from spawnmesh_hook.clients.webhooks import WebhookClient, webhook_tls
+from spawnmesh_hook.clients.webhook_plugins import WebhookPluginClient
+from spawnmesh_hook.clients.webhook_secrets import WebhookSecrets
+from spawnmesh_hook.clients.webhook_sender import WebhookSender
 from spawnmesh_hook.domain.endpoints import parse_rules
 from spawnmesh_hook.jobs.event_delivery import EventDelivery
 from spawnmesh_hook.jobs.log_pruner import LogPruner
+from spawnmesh_hook.jobs.webhook_delivery import WebhookDeliverer
 from spawnmesh_hook.jobs.worker import Worker
-from spawnmesh_hook.metrics import DeliveryMetrics
+from spawnmesh_hook.metrics import DeliveryMetrics, WebhookMetrics
+from spawnmesh_hook.operations.circuit_breakers import CircuitBreakers
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.finalize_gate import FinalizeGate
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory, invalidate_on_change
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.plugin_waits import PluginWaits
 from spawnmesh_hook.rpc.dependencies import Dependencies
-from spawnmesh_hook.rpc.servicer import HookServicer, RunHookServicer
+from spawnmesh_hook.rpc.servicer import HookServicer, RunHookServicer, WebhookServicer
 from spawnmesh_hook.rpc.tenant_data import HookTenants
 from spawnmesh_hook.settings import HookSettings
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins, read_bundled
@@ -71,7 +77,8 @@ class _Shared:
     directory: PluginDirectory
     guard: EndpointGuard
     probe: ConnectivityProbe
-    webhooks: WebhookClient
+    secrets: WebhookSecrets
+    webhook_sender: WebhookSender
     workers: CpuWorkers
     invoker: PluginInvoker
 
@@ -98,7 +105,8 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
         guard = EndpointGuard(rules, DnsResolver(resolve).addresses_of)
         tls = webhook_tls(settings.webhook_ca_file)
         key_file = settings.signing_key_file
-        webhooks = WebhookClient(tls, key_file.read_bytes() if key_file else None)
+        secrets = WebhookSecrets(key_file.read_bytes() if key_file else None)
+        webhooks = WebhookPluginClient(tls, secrets)
         plugin_channels = PluginChannelPool(process, settings.max_idle_peers)
         stack.push_async_callback(plugin_channels.close)
         bundled = read_bundled(settings.bundled_plugins_file)
@@ -114,7 +122,8 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
             directory=directory,
             guard=guard,
             probe=ConnectivityProbe(settings, tls),
-            webhooks=webhooks,
+            secrets=secrets,
+            webhook_sender=WebhookSender(guard, tls, secrets),
             workers=workers,
             invoker=PluginInvoker(database, guard, plugin_channels, webhooks, workers, metrics),
         )
@@ -145,13 +154,15 @@ async def open_service(
             finalize_gate=FinalizeGate(shared.database, shared.listener, shared.directory, dispatcher),
             guard=shared.guard,
             probe=shared.probe,
-            webhooks=shared.webhooks,
+            secrets=shared.secrets,
+            webhook_sender=shared.webhook_sender,
             workers=shared.workers,
             session=session,
         )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
         add_HookServiceServicer_to_server(HookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
+        add_WebhookServiceServicer_to_server(WebhookServicer(deps), server)
         add_tenant_participant(server, shared.database, HookTenants(shared.directory), caller_tenant_id)
         add_jobs(server, shared.database)
         add_audit(server, shared.database, "hook", caller_scope)
@@ -194,12 +205,16 @@ async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator
     """Give a worker, not started. Its resources are closed after the block."""
     async with _open_shared(process, settings, resolve_with_system) as shared:
         delivery = EventDelivery(shared.database, shared.directory, shared.invoker, shared.workers)
+        meter = process.metrics.meter
+        webhooks = WebhookDeliverer(
+            shared.database, shared.webhook_sender, CircuitBreakers(), WebhookMetrics(meter)
+        )
         deliveries = JobWorker(
             shared.database,
             shared.listener,
-            [delivery.kind(settings.relay_concurrency)],
+            [delivery.kind(settings.relay_concurrency), webhooks.kind(settings.relay_concurrency)],
             run_for_tenant,
-            JobMetrics(process.metrics.meter),
+            JobMetrics(meter),
             grace_seconds=0.0,
         )
         pruner = LogPruner(shared.database, timedelta(days=settings.log_retention_days))

@@ -10,23 +10,23 @@ from spawnmesh_hook.domain.plugins import Grant, HookKind, Plugin, PluginCounts,
 
 
 class EndpointNotAllowed(MeshError):
-    """The operator's rules do not allow the plugin's endpoint."""
+    """The operator's rules do not allow the endpoint of the plugin or webhook."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
             Reason.ENDPOINT_NOT_ALLOWED,
-            f"the plugin's endpoint {why}; use another endpoint or ask the operator",
+            f"the endpoint {why}; use another endpoint or ask the operator",
         )
 
 
 class EndpointNotReached(MeshError):
-    """No connection to the plugin's endpoint could be made."""
+    """No connection to the endpoint of the plugin or webhook could be made."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
             Reason.ENDPOINT_NOT_REACHED,
-            f"the plugin's endpoint cannot be used now: {why};"
-            " start the plugin first, or register it with allow_unreachable",
+            f"the endpoint cannot be used now: {why};"
+            " start what answers there first, or register it with allow_unreachable",
         )
 
 

@@ -30,6 +30,11 @@ class HookKind(StrEnum):
     DELIVERY_TARGET = "DELIVERY_TARGET"
     BEFORE_COMPACTION = "BEFORE_COMPACTION"
     AFTER_COMPACTION = "AFTER_COMPACTION"
+    APPROVAL_REQUESTED = "APPROVAL_REQUESTED"
+    APPROVAL_DECIDED = "APPROVAL_DECIDED"
+    BUDGET_REACHED = "BUDGET_REACHED"
+    BUDGET_CHANGED = "BUDGET_CHANGED"
+    FILES_PUBLISHED = "FILES_PUBLISHED"
 
 
 GATES = frozenset(
@@ -73,6 +78,11 @@ WITHOUT_CONTENT = frozenset(
         HookKind.AGENT_END,
         HookKind.SESSION_START,
         HookKind.SESSION_END,
+        HookKind.APPROVAL_REQUESTED,
+        HookKind.APPROVAL_DECIDED,
+        HookKind.BUDGET_REACHED,
+        HookKind.BUDGET_CHANGED,
+        HookKind.FILES_PUBLISHED,
     }
 )
 """Hooks whose events hold no content of a conversation."""

@@ -1,6 +1,6 @@
 -- The schema of the hook service: plugins, decisions about drafts, the outbox for observers with
--- its jobs, and the log of every call of a plugin. Every table belongs to tenants and has row level
--- security.
+-- its jobs, webhooks with their messages, and the log of every call of a plugin. Every table belongs
+-- to tenants and has row level security.
 
 -- Settings of the tenants, as the session service sent them. A tenant without a row is unknown.
 create table tenants (
@@ -132,6 +132,60 @@ create table observed_events (
 create index observed_events_age_idx on observed_events (tenant_id, publish_time)
 where publish_time >= '-infinity';
 
+-- Addresses outside of the mesh that are sent events. `webhook_id` names one life of the name: a
+-- webhook that is deleted and created again has another id, and so other secrets and deliveries.
+create table webhooks (
+    tenant_id text not null,
+    name text not null,
+    webhook_id text not null,
+    url text not null,
+    event_types text[] not null, -- Empty: all of them.
+    timeout interval not null,
+    paused boolean not null default false,
+    pause_reason text not null default '', -- Empty if a person paused it.
+    failing_since timestamptz, -- The first attempt since the last one that succeeded.
+    secret_number integer not null default 1, -- The secrets are derived and stored nowhere.
+    previous_secret_until timestamptz,
+    rotation_id text not null default '', -- The request_id of the last rotation.
+    generation bigint not null default 1, -- Rises with each change, pause, resume and rotation.
+    create_time timestamptz not null default now(),
+    primary key (tenant_id, name)
+);
+-- get_webhook_by_id, and the statements for the webhook of an attempt.
+create unique index webhooks_id_idx on webhooks (tenant_id, webhook_id);
+
+-- Messages to webhooks: PENDING -> DELIVERED | FAILED, and PENDING again when one is replayed, in
+-- another round. A job `deliver_webhook` of the round sends it. A row is kept for the retention of
+-- the log.
+create table webhook_deliveries (
+    tenant_id text not null,
+    webhook_id text not null,
+    event_id text not null,
+    event_type text not null,
+    session_id text not null,
+    run_id text not null,
+    event_time timestamptz not null,
+    body text not null, -- Ids, states and times, never content.
+    state text not null check (state in ('PENDING', 'DELIVERED', 'FAILED')),
+    queue_time timestamptz not null default now(), -- Of the round.
+    end_time timestamptz,
+    round integer not null default 1,
+    round_attempt_count integer not null default 0,
+    attempt_count integer not null default 0,
+    attempts jsonb not null default '[]', -- The newest ones.
+    primary key (tenant_id, webhook_id, event_id),
+    check ((state = 'PENDING') = (end_time is null))
+);
+-- list_webhook_deliveries.
+create index webhook_deliveries_newest_idx
+    on webhook_deliveries (tenant_id, webhook_id, event_time desc, event_id desc);
+-- replay_failed.
+create index webhook_deliveries_failed_idx on webhook_deliveries (tenant_id, webhook_id, event_time, event_id)
+where state = 'FAILED';
+-- For delete_old.
+create index webhook_deliveries_age_idx on webhook_deliveries (tenant_id, queue_time)
+where queue_time >= '-infinity';
+
 -- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
 -- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
 -- done is deleted. See `spawnmesh_postgres.jobs`.
@@ -176,19 +230,23 @@ create view job_queue as
     select tenant_id, kind, key, due_time, attempt_count, claim_id, create_time, dead_time from jobs;
 comment on view job_queue is 'citus: local';
 
--- A job `deliver_event` delivers one event to one observer. While its observer is paused, the end
--- of a session is held: it is due at infinity, and is due when the observer is resumed. The table
--- is read over all tenants, so no foreign key leads to the event, which is on the node of its
+-- A job `deliver_event` delivers one event to one observer, and a job `deliver_webhook` one message
+-- to one webhook. While its observer is paused, the end of a session is held, and so is every
+-- message of a paused webhook: it is due at infinity, and is due when the receiver is resumed. The
+-- table is read over all tenants, so no foreign key leads to the event, which is on the node of its
 -- tenant. The columns are for the indexes: row-level security keeps an expression out of an index
 -- condition. Every such job fulfils the condition of each index, but only the statements for it
 -- repeat the condition: otherwise the planner could use the index for a claim.
 alter table jobs
     add column event_key text generated always as (arguments ->> 'event_key') stored,
-    add column plugin text generated always as (arguments ->> 'plugin') stored;
+    add column plugin text generated always as (arguments ->> 'plugin') stored,
+    add column webhook_id text generated always as (arguments ->> 'webhook_id') stored;
 -- For list_open_events and delete_deliveries_of_events.
 create index jobs_event_idx on jobs (tenant_id, event_key) where event_key >= '';
 -- For release_held_deliveries and delete_deliveries_of_plugin.
 create index jobs_plugin_idx on jobs (tenant_id, plugin) where plugin >= '';
+-- For release_held_messages and delete_messages_of_webhook.
+create index jobs_webhook_idx on jobs (tenant_id, webhook_id) where webhook_id >= '';
 
 -- The log: one row for each call of a plugin, for each entry that becomes DEAD, and for each
 -- requested revision that was not granted.
@@ -276,6 +334,18 @@ create policy tenant on plugin_waits
 alter table observed_events enable row level security;
 alter table observed_events force row level security;
 create policy tenant on observed_events
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table webhooks enable row level security;
+alter table webhooks force row level security;
+create policy tenant on webhooks
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table webhook_deliveries enable row level security;
+alter table webhook_deliveries force row level security;
+create policy tenant on webhook_deliveries
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 

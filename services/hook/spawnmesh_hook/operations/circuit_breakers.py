@@ -4,22 +4,22 @@ from spawnmesh_core.clock import Monotonic, monotonic_seconds
 
 from spawnmesh_hook.domain import circuit_breaker
 from spawnmesh_hook.domain.circuit_breaker import CircuitBreaker
-from spawnmesh_hook.domain.plugins import FailurePolicy, Plugin, RegistrationKey, registration_key
+from spawnmesh_hook.domain.plugins import RegistrationKey
 
 
 class CircuitBreakers:
-    """Keeps one breaker for each plugin that failed recently.
+    """Keeps one breaker for each plugin or webhook that failed recently.
 
-    A plugin that was registered, paused or resumed since starts with a closed breaker.
+    One that was registered, paused or resumed since has another key, and starts with a closed
+    breaker.
     """
 
     def __init__(self, monotonic: Monotonic = monotonic_seconds) -> None:
         self._monotonic = monotonic
         self._breakers: dict[RegistrationKey, CircuitBreaker] = {}
 
-    def admit(self, tenant_id: str, plugin: Plugin) -> bool:
-        """Return whether the plugin may be called. If so, the call counts as started."""
-        key = registration_key(tenant_id, plugin)
+    def admit(self, key: RegistrationKey) -> bool:
+        """Return whether a call may be made. If so, it counts as started."""
         breaker = self._breakers.get(key)
         if breaker is None:
             return True
@@ -29,29 +29,20 @@ class CircuitBreakers:
         self._breakers[key] = circuit_breaker.call_started(breaker, now)
         return True
 
-    def call_succeeded(self, tenant_id: str, plugin: Plugin) -> None:
+    def call_succeeded(self, key: RegistrationKey) -> None:
         """Record a valid answer, which closes the breaker."""
-        self._breakers.pop(registration_key(tenant_id, plugin), None)
+        self._breakers.pop(key, None)
 
-    def call_failed(self, tenant_id: str, plugin: Plugin) -> None:
-        """Record a failure of the plugin. Forget the breakers of its earlier registrations."""
-        key = registration_key(tenant_id, plugin)
+    def call_failed(self, key: RegistrationKey, longest_open_seconds: float) -> None:
+        """Record a failure. Forget the breakers of earlier registrations."""
         for other in [one for one in self._breakers if one[:2] == key[:2] and one != key]:
             del self._breakers[other]
         breaker = self._breakers.get(key, CircuitBreaker())
-        is_gate = plugin.failure_policy is FailurePolicy.CLOSED
         self._breakers[key] = circuit_breaker.call_failed(
-            breaker,
-            self._monotonic(),
-            longest_open_seconds=(
-                circuit_breaker.LONGEST_OPEN_SECONDS_OF_GATES
-                if is_gate
-                else circuit_breaker.LONGEST_OPEN_SECONDS
-            ),
+            breaker, self._monotonic(), longest_open_seconds=longest_open_seconds
         )
 
-    def call_cancelled(self, tenant_id: str, plugin: Plugin) -> None:
-        """Record a call that says nothing about the plugin."""
-        key = registration_key(tenant_id, plugin)
+    def call_cancelled(self, key: RegistrationKey) -> None:
+        """Record a call that says nothing about the other side."""
         if key in self._breakers:
             self._breakers[key] = circuit_breaker.call_cancelled(self._breakers[key])

@@ -1,4 +1,4 @@
-"""A cache of each tenant's plugins, and of whether the tenant has decisions."""
+"""A cache of each tenant's plugins and webhooks, and of whether the tenant has decisions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,8 @@ from spawnmesh_hook.domain.plugins import (
     Plugin,
     in_order,
 )
-from spawnmesh_hook.store import plugins, tenants
+from spawnmesh_hook.domain.webhooks import TYPE_OF_HOOK, Webhook
+from spawnmesh_hook.store import plugins, tenants, webhooks
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins
 
 # A notification can be lost with its connection. The cache is never older than this.
@@ -30,12 +31,13 @@ _MAX_TENANTS = 10_000
 @dataclass(frozen=True, slots=True)
 class _CacheEntry:
     plugins: tuple[Plugin, ...]
+    webhooks: tuple[Webhook, ...]
     has_decisions: bool
     expires_at: float
 
 
 class PluginDirectory:
-    """Caches what it reads until plugins change, at most for two seconds."""
+    """Caches what it reads until plugins or webhooks change, at most for two seconds."""
 
     def __init__(
         self, database: Database, bundled: BundledPlugins, monotonic: Monotonic = monotonic_seconds
@@ -83,6 +85,13 @@ class PluginDirectory:
             if hook in plugin.hooks and (not plugin.paused or hook in HELD_WHILE_PAUSED)
         ]
 
+    async def subscribers(self, tenant_id: str, hook: HookKind) -> Sequence[Webhook]:
+        """Return the webhooks that are sent the events of the hook, paused ones too."""
+        event_type = TYPE_OF_HOOK.get(hook)
+        if event_type is None:
+            return ()
+        return [one for one in (await self._read(tenant_id)).webhooks if one.wants(event_type)]
+
     async def content_access(
         self, tenant_id: str, hook: HookKind, plugins: Sequence[Plugin]
     ) -> Sequence[ContentAccess]:
@@ -101,7 +110,7 @@ class PluginDirectory:
         return [hook for hook in HookKind if hook in active]
 
     def invalidate(self) -> None:
-        """Drop the cache, since plugins have changed."""
+        """Drop the cache, since plugins or webhooks have changed."""
         self._change_count += 1
         self._cache.clear()
 
@@ -110,10 +119,11 @@ class PluginDirectory:
         if cached is not None and cached.expires_at > self._monotonic():
             return cached
         change_count = self._change_count
-        async with self._database.transaction(tenant_id) as connection:
+        async with self._database.pipelined(tenant_id) as connection:
             registered, has_decisions = await plugins.list_plugins(connection, tenant_id)
+            subscribed = tuple(await webhooks.list_webhooks(connection, tenant_id))
         merged = self._merge(tenant_id, registered)
-        cached = _CacheEntry(merged, has_decisions, self._monotonic() + _TTL_SECONDS)
+        cached = _CacheEntry(merged, subscribed, has_decisions, self._monotonic() + _TTL_SECONDS)
         if change_count == self._change_count:
             if len(self._cache) >= _MAX_TENANTS:
                 self._cache.clear()

@@ -19,12 +19,12 @@ from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
 from spawnmesh_hook.clients.handler_answer import Answer, AnswerBytes, read_answer
 from spawnmesh_hook.clients.handler_request import HandlerRequest, Request
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
-from spawnmesh_hook.clients.webhooks import WebhookClient
-from spawnmesh_hook.domain import call_failures
+from spawnmesh_hook.clients.webhook_plugins import WebhookPluginClient
+from spawnmesh_hook.domain import call_failures, circuit_breaker
 from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES, CallFailure
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
 from spawnmesh_hook.domain.errors import EndpointNotAllowed
-from spawnmesh_hook.domain.plugins import Plugin
+from spawnmesh_hook.domain.plugins import FailurePolicy, Plugin, registration_key
 from spawnmesh_hook.metrics import DeliveryMetrics
 from spawnmesh_hook.operations.bulkheads import Bulkheads
 from spawnmesh_hook.operations.circuit_breakers import CircuitBreakers
@@ -56,7 +56,7 @@ class PluginInvoker:
         database: Database,
         guard: EndpointGuard,
         channels: PluginChannelPool,
-        webhooks: WebhookClient,
+        webhooks: WebhookPluginClient,
         workers: CpuWorkers,
         metrics: DeliveryMetrics,
     ) -> None:
@@ -84,7 +84,7 @@ class PluginInvoker:
         silent is not called either, until it answers a health check.
         """
         invocation = _Invocation(tenant_id, plugin, new_id(IdKind.DELIVERY), attempt)
-        if not self._breakers.admit(tenant_id, plugin):
+        if not self._breakers.admit(registration_key(tenant_id, plugin)):
             await self._log(_delivery(invocation, request, call_failures.CIRCUIT_OPEN, 0.0), tenant_id)
             return call_failures.CIRCUIT_OPEN
         answer: Answer | CallFailure = call_failures.CANCELLED
@@ -106,12 +106,13 @@ class PluginInvoker:
         return delivery
 
     def _record_result(self, tenant_id: str, plugin: Plugin, answer: object) -> None:
+        key = registration_key(tenant_id, plugin)
         if not isinstance(answer, CallFailure):
-            self._breakers.call_succeeded(tenant_id, plugin)
+            self._breakers.call_succeeded(key)
         elif answer.counts_against_plugin:
-            self._breakers.call_failed(tenant_id, plugin)
+            self._breakers.call_failed(key, _longest_open_seconds(plugin))
         else:
-            self._breakers.call_cancelled(tenant_id, plugin)
+            self._breakers.call_cancelled(key)
 
     async def _call_and_log(
         self, invocation: _Invocation, request: HandlerRequest[Request, Answer], budget: TimeBudget
@@ -226,6 +227,13 @@ class PluginInvoker:
         self._metrics.record(delivery.hook, delivery.decision, delivery.latency)
         async with self._database.adding(tenant_id) as connection:
             await insert_delivery(connection, tenant_id, delivery)
+
+
+def _longest_open_seconds(plugin: Plugin) -> float:
+    """Return how long calls are skipped at most. Work waits for a plugin that is CLOSED."""
+    if plugin.failure_policy is FailurePolicy.CLOSED:
+        return circuit_breaker.LONGEST_OPEN_SECONDS_OF_GATES
+    return circuit_breaker.LONGEST_OPEN_SECONDS
 
 
 def _not_read_in_time() -> MeshError:

@@ -8,7 +8,8 @@ from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
 from spawnmesh_hook.clients.session import SessionHooks
-from spawnmesh_hook.clients.webhooks import WebhookClient
+from spawnmesh_hook.clients.webhook_secrets import WebhookSecrets
+from spawnmesh_hook.clients.webhook_sender import WebhookSender
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.finalize_gate import FinalizeGate
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
@@ -28,7 +29,8 @@ class Dependencies:
     finalize_gate: FinalizeGate
     guard: EndpointGuard
     probe: ConnectivityProbe
-    webhooks: WebhookClient
+    secrets: WebhookSecrets
+    webhook_sender: WebhookSender
     workers: CpuWorkers
     session: SessionHooks | None
     """Without it, the session service must never have been told which hooks are enabled."""

@@ -1,4 +1,4 @@
-"""PublishEvents: store events in the outbox for the tenant's observers."""
+"""PublishEvents: store events in the outbox for the tenant's observers and webhooks."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,10 +16,12 @@ from spawnmesh_hook.domain.plugins import (
     ContentAccess,
     HookKind,
 )
+from spawnmesh_hook.domain.webhooks import TYPE_OF_HOOK, WebhookMessage
 from spawnmesh_hook.operations import redaction
+from spawnmesh_hook.operations.webhook_messages import message_of
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import check_own_run
-from spawnmesh_hook.store import outbox
+from spawnmesh_hook.store import outbox, webhook_deliveries
 from spawnmesh_hook.store.outbox import PublishedEvent
 
 _MAX_KEY_BYTES = 256
@@ -28,15 +30,19 @@ _MAX_KEY_BYTES = 256
 async def publish_events(
     request: pb.PublishEventsRequest, caller: Caller, deps: Dependencies
 ) -> pb.PublishEventsResponse:
-    """Store the events that have observers, all in one transaction, and count the new entries.
+    """Store the events that have receivers, all in one transaction, and count the new entries.
 
-    An event whose key is known adds none. Without observers there is no transaction. Raises
-    NOT_FOUND for another run, and INVALID_REQUEST for an event that the caller may not publish.
+    An event whose key is known adds none. Without observers and webhooks there is no transaction.
+    Raises NOT_FOUND for another run, and INVALID_REQUEST for an event that the caller may not
+    publish.
     """
     _check_events(request, caller)
     to_enqueue: list[tuple[PublishedEvent, list[str]]] = []
+    to_send: list[tuple[str, WebhookMessage]] = []
     for event in request.events:
         hook = _hook_of(event)
+        subscribers = await deps.directory.subscribers(caller.tenant_id, hook)
+        to_send += [(one.webhook_id, message_of(event, TYPE_OF_HOOK[hook])) for one in subscribers]
         observers = await deps.directory.observers(caller.tenant_id, hook)
         if observers:
             accesses = await deps.directory.content_access(caller.tenant_id, hook, observers)
@@ -44,13 +50,17 @@ async def publish_events(
                 caller.tenant_id, event.ByteSize(), _redact_and_render, event, accesses, caller.run_id
             )
             to_enqueue.append((published, [plugin.name for plugin in observers]))
-    if not to_enqueue:
+    if not to_enqueue and not to_send:
         return pb.PublishEventsResponse(queued_count=0)
     queued_count = 0
     async with deps.database.adding(caller.tenant_id) as connection:
         for published, names in to_enqueue:
             if await outbox.enqueue_event(connection, caller.tenant_id, published, names):
                 queued_count += len(names)
+        for webhook_id, message in to_send:
+            queued_count += await webhook_deliveries.enqueue_message(
+                connection, caller.tenant_id, webhook_id, message, current_traceparent()
+            )
     return pb.PublishEventsResponse(queued_count=queued_count)
 
 

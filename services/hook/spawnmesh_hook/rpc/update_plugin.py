@@ -9,11 +9,9 @@ from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
-from spawnmesh_hook.domain.endpoints import Endpoint, parse_endpoint
+from spawnmesh_hook.domain.endpoints import parse_endpoint
 from spawnmesh_hook.domain.errors import (
     EndpointNotAllowed,
-    EndpointNotReached,
     GrantMissing,
     NameIsBundled,
     UnknownTenant,
@@ -33,6 +31,7 @@ from spawnmesh_hook.domain.plugins import (
     wait_without_effect,
 )
 from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.rpc.endpoint_check import check_endpoint
 from spawnmesh_hook.rpc.messages import render_plugin
 from spawnmesh_hook.store import plugins
 
@@ -58,11 +57,11 @@ async def update_plugin(
     endpoint = parse_endpoint(wanted.endpoint)
     secret = ""
     if endpoint.is_webhook:
-        secret = deps.webhooks.secret_of(tenant_id, wanted) or ""
+        secret = deps.secrets.of_plugin(tenant_id, wanted) or ""
         if not secret:
             raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
     if current is None or _ENDPOINT in paths:
-        await _check_endpoint(endpoint, tenant_id, deps, must_connect=not request.allow_unreachable)
+        await check_endpoint(endpoint, tenant_id, deps, must_connect=not request.allow_unreachable)
     while (plugin := await _store(change, request, paths, tenant_id, deps)) is None:
         async with deps.database.transaction(tenant_id) as connection:
             change = await _read_change(connection, tenant_id, request, paths)
@@ -139,19 +138,6 @@ async def _read_change(
     if missing is not None:
         raise GrantMissing(wanted.name, *missing)
     return _Change(current, wanted, tenant.settings_version)
-
-
-async def _check_endpoint(
-    endpoint: Endpoint, tenant_id: str, deps: Dependencies, *, must_connect: bool
-) -> None:
-    try:
-        addresses = await deps.guard.addresses_of(endpoint, tenant_id)
-    except DnsLookupFailed as error:
-        if must_connect:
-            raise EndpointNotReached(f"the DNS lookup of its name failed: {error}") from None
-        return
-    if must_connect:
-        await deps.probe.check(endpoint, addresses)
 
 
 def _parse_plugin(message: pb.Plugin) -> Plugin:

@@ -14,6 +14,7 @@ TIMES = {
     "plugin_waits": "begin_time",
     "allowed_spawns": "allow_time",
     "observed_events": "publish_time",
+    "webhook_deliveries": "queue_time",
 }
 """The column with the age of a row, by table."""
 _EVENTS = "observed_events"

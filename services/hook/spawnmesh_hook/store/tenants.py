@@ -8,11 +8,13 @@ from spawnmesh_hook.domain.plugins import PluginLimits
 
 _SQL = load_statements(__name__)
 
-# Plugins first, so that no plugin is called any more. Jobs go before their events.
+# Plugins and webhooks first, so that none is called any more. Jobs go before their events.
 TENANT_TABLES = TenantTables(
     rows=(
         "plugins",
+        "webhooks",
         "jobs",
+        "webhook_deliveries",
         "observed_events",
         "decisions",
         "run_revisions",

@@ -1,0 +1,34 @@
+"""ReplayWebhookDeliveries: send messages of a webhook again."""
+
+from spawnmesh.hook.v1 import webhook_service_pb2 as pb
+from spawnmesh_runtime.caller import Caller
+from spawnmesh_runtime.telemetry import current_traceparent
+
+from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.rpc.webhook_messages import parse_time
+from spawnmesh_hook.store import webhook_deliveries, webhooks
+
+_MAX_REPLAYED = 1_000
+
+
+async def replay_webhook_deliveries(
+    request: pb.ReplayWebhookDeliveriesRequest, caller: Caller, deps: Dependencies
+) -> pb.ReplayWebhookDeliveriesResponse:
+    """Queue those of the messages that are not pending. Raises NOT_FOUND, with nothing queued."""
+    tenant_id, has_more = caller.tenant_id, False
+    async with deps.database.transaction(tenant_id) as connection:
+        # Locked before its messages, as everywhere.
+        webhook_id = (await webhooks.lock_webhook(connection, tenant_id, request.name)).webhook_id
+        if request.WhichOneof("messages") == "events":
+            event_ids = list(request.events.event_ids)
+            await webhook_deliveries.require_messages(connection, tenant_id, webhook_id, event_ids)
+        else:
+            since = parse_time(request.failed_since_time, "failed_since_time")
+            failed = await webhook_deliveries.list_failed(
+                connection, tenant_id, webhook_id, since, _MAX_REPLAYED + 1
+            )
+            event_ids, has_more = failed[:_MAX_REPLAYED], len(failed) > _MAX_REPLAYED
+        replayed_count = await webhook_deliveries.replay_messages(
+            connection, tenant_id, webhook_id, event_ids, current_traceparent()
+        )
+    return pb.ReplayWebhookDeliveriesResponse(replayed_count=replayed_count, has_more=has_more)

@@ -1,0 +1,25 @@
+"""TestWebhook: send a webhook one message, now."""
+
+from spawnmesh.hook.v1 import webhook_service_pb2 as pb
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_hook.operations import webhook_messages
+from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.rpc.webhook_messages import render_delivery
+from spawnmesh_hook.store import webhook_deliveries, webhooks
+
+
+async def test_webhook(
+    request: pb.TestWebhookRequest, caller: Caller, deps: Dependencies
+) -> pb.TestWebhookResponse:
+    """Send a message once, also while the webhook is paused, and log it. Raises NOT_FOUND."""
+    tenant_id = caller.tenant_id
+    async with deps.database.transaction(tenant_id) as connection:
+        webhook = await webhooks.get_webhook(connection, tenant_id, request.name)
+    message = webhook_messages.test_message(webhook.name)
+    attempt = await deps.webhook_sender.send(tenant_id, webhook, message)
+    async with deps.database.adding(tenant_id) as connection:
+        delivery = await webhook_deliveries.insert_test(
+            connection, tenant_id, webhook.webhook_id, message, attempt
+        )
+    return pb.TestWebhookResponse(delivery=render_delivery(delivery))

@@ -1,0 +1,99 @@
+"""Parses and renders messages that several RPCs of WebhookService share."""
+
+from datetime import UTC, datetime, timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.hook.v1 import webhook_pb2 as pb
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import invalid
+
+from spawnmesh_hook.domain.webhooks import (
+    DeliveryState,
+    Webhook,
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookType,
+)
+
+
+def render_webhook(webhook: Webhook) -> pb.Webhook:
+    """Render the webhook, without its secrets."""
+    until = webhook.previous_secret_until
+    return pb.Webhook(
+        name=webhook.name,
+        url=webhook.url,
+        event_types=[_render_type(one) for one in webhook.event_types],
+        timeout=_render_duration(webhook.timeout),
+        paused=webhook.paused,
+        pause_reason=webhook.pause_reason,
+        failing_since_time=_render_time(webhook.failing_since),
+        previous_secret_expire_time=_render_time(until if until and until > utc_now() else None),
+        create_time=_render_time(webhook.create_time),
+        etag=webhook.etag,
+    )
+
+
+def render_delivery(delivery: WebhookDelivery) -> pb.WebhookDelivery:
+    """Render one message of the log."""
+    message = delivery.message
+    return pb.WebhookDelivery(
+        event_id=message.event_id,
+        event_type=_render_type(message.event_type),
+        session_id=message.session_id,
+        run_id=message.run_id,
+        state=pb.WebhookDeliveryState.Value(f"WEBHOOK_DELIVERY_STATE_{delivery.state}"),
+        event_time=_render_time(message.event_time),
+        queue_time=_render_time(delivery.queue_time),
+        end_time=_render_time(delivery.end_time),
+        attempt_count=delivery.attempt_count,
+        attempts=map(_render_attempt, delivery.attempts),
+        body_json=message.body,
+    )
+
+
+def parse_type(event_type: "pb.WebhookEventType.ValueType") -> WebhookType | None:
+    """Return the type of a request; None for any."""
+    name = pb.WebhookEventType.Name(event_type).removeprefix("WEBHOOK_EVENT_TYPE_")
+    return WebhookType[name] if event_type else None
+
+
+def parse_state(state: "pb.WebhookDeliveryState.ValueType") -> DeliveryState | None:
+    """Return the state of a request; None for any."""
+    name = pb.WebhookDeliveryState.Name(state).removeprefix("WEBHOOK_DELIVERY_STATE_")
+    return DeliveryState(name) if state else None
+
+
+def parse_time(time: Timestamp, field: str) -> datetime:
+    """Return the time. Raise INVALID_REQUEST if it is malformed."""
+    try:
+        return time.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise invalid(field, "is not a valid time") from None
+
+
+def _render_type(event_type: WebhookType) -> "pb.WebhookEventType.ValueType":
+    return pb.WebhookEventType.Value(f"WEBHOOK_EVENT_TYPE_{event_type.name}")
+
+
+def _render_attempt(attempt: WebhookAttempt) -> pb.WebhookAttempt:
+    return pb.WebhookAttempt(
+        start_time=_render_time(attempt.start_time),
+        latency=_render_duration(attempt.latency),
+        status_code=attempt.status_code,
+        error=attempt.error,
+    )
+
+
+def _render_time(time: datetime | None) -> Timestamp | None:
+    if time is None:
+        return None
+    rendered = Timestamp()
+    rendered.FromDatetime(time)
+    return rendered
+
+
+def _render_duration(duration: timedelta) -> Duration:
+    rendered = Duration()
+    rendered.FromTimedelta(duration)
+    return rendered
