@@ -26,7 +26,9 @@ class ConnectivityProbe:
         """
         if not addresses:
             raise EndpointNotReached("its name has no address")
-        context = self.webhook_tls if endpoint.is_webhook else _mesh_tls(self.settings)
+        context = None
+        if not endpoint.is_plain:
+            context = self.webhook_tls if endpoint.is_webhook else _mesh_tls(self.settings)
         why = ""
         for address in addresses:
             try:

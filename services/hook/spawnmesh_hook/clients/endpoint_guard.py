@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
-from spawnmesh_hook.domain.endpoints import Address, Endpoint, EndpointRules, refusal
+from spawnmesh_hook.domain.endpoints import Address, Endpoint, EndpointRules, plain_refusal, refusal
 from spawnmesh_hook.domain.errors import EndpointNotAllowed
 
 ResolveForTenant = Callable[[str, str | None], Awaitable[tuple[Address, ...]]]
@@ -40,6 +40,6 @@ class EndpointGuard:
         return addresses
 
     def _check(self, endpoint: Endpoint, addresses: tuple[Address, ...]) -> None:
-        why = refusal(self._rules, endpoint.host, addresses)
+        why = plain_refusal(endpoint, addresses) or refusal(self._rules, endpoint.host, addresses)
         if why is not None:
             raise EndpointNotAllowed(why)

@@ -1,4 +1,4 @@
-"""A signed HTTPS request to an address that was checked, by the Standard Webhooks specification."""
+"""A signed request to an address that was checked, by the Standard Webhooks specification."""
 
 import socket
 import ssl
@@ -121,7 +121,7 @@ async def _post(
             auto_decompress=False,
         ) as http,
         http.post(
-            f"https://{host}:{endpoint.port}{endpoint.path}",
+            f"{'http' if endpoint.is_plain else 'https'}://{host}:{endpoint.port}{endpoint.path}",
             data=posted.body,
             headers=posted.headers(),
             allow_redirects=False,

@@ -12,7 +12,7 @@ from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
 from spawnmesh_hook.clients.https_post import AnswerTooLarge, NoAnswer, PostAnswer, PostedBody, post
 from spawnmesh_hook.clients.webhook_secrets import WebhookSecrets
-from spawnmesh_hook.domain.endpoints import parse_endpoint
+from spawnmesh_hook.domain.endpoints import parse_webhook_url
 from spawnmesh_hook.domain.errors import EndpointNotAllowed
 from spawnmesh_hook.domain.webhooks import Webhook, WebhookAttempt, WebhookMessage
 
@@ -65,7 +65,7 @@ class WebhookSender:
         )
 
     async def _post(self, tenant_id: str, webhook: Webhook, message: WebhookMessage) -> PostAnswer:
-        endpoint = parse_endpoint(webhook.url)
+        endpoint = parse_webhook_url(webhook.url)
         addresses = await self.guard.addresses_of(endpoint, tenant_id)
         if not addresses:
             raise DnsLookupFailed("its name has no address")

@@ -13,10 +13,10 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _ENDPOINT = re.compile(
-    r"(?P<scheme>grpc|https)://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,252}))"
+    r"(?P<scheme>grpc|https?)://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,252}))"
     r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!-~]*)?"
 )
-_HTTPS_PORT = 443
+_PORTS = {"https": 443, "http": 80}
 # Metadata servers of clouds that are not link-local. They hand out a machine's credentials.
 _METADATA = frozenset(
     map(
@@ -31,12 +31,13 @@ class Endpoint:
     """The address of a plugin.
 
     `host` is a lower-case name, or an IP address without brackets. `path` is the path of a webhook,
-    and empty for gRPC.
+    and empty for gRPC. `is_plain` stands for HTTP without TLS, which only loopback may have.
     """
 
     host: str
     port: int
     path: str = ""
+    is_plain: bool = False
 
     @property
     def is_webhook(self) -> bool:
@@ -60,25 +61,40 @@ class EndpointRules:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parse `grpc://host:port` or `https://host[:port][/path]`.
+    """Parse the endpoint of a plugin: `grpc://host:port` or `https://host[:port][/path]`.
 
     Raises ValueError with a text that completes "the endpoint ...".
     """
     found = _ENDPOINT.fullmatch(text)
-    webhook = found is not None and found["scheme"] == "https"
-    if (
-        found is None
-        or (not webhook and (found["path"] or not found["port"]))
-        or "#" in (found["path"] or "")
-    ):
+    scheme = found["scheme"] if found else ""
+    if found is None or scheme == "http" or (scheme == "grpc" and (found["path"] or not found["port"])):
         raise ValueError("must be grpc://host:port or https://host[:port]/path")
-    port = int(found["port"] or _HTTPS_PORT)
+    return _endpoint_of(found)
+
+
+def parse_webhook_url(text: str) -> Endpoint:
+    """Parse the address of a webhook: `https://host[:port][/path]`, or `http://` for loopback.
+
+    Raises ValueError with a text that completes "the address ...".
+    """
+    found = _ENDPOINT.fullmatch(text)
+    if found is None or found["scheme"] == "grpc":
+        raise ValueError("must be https://host[:port]/path")
+    return _endpoint_of(found)
+
+
+def _endpoint_of(found: re.Match[str]) -> Endpoint:
+    scheme = found["scheme"]
+    if "#" in (found["path"] or ""):
+        raise ValueError("must have no fragment")
+    port = int(found["port"] or _PORTS[scheme])
     if not 0 < port < 65536:
         raise ValueError("must have a port between 1 and 65535")
-    path = (found["path"] or "/") if webhook else ""
+    path = "" if scheme == "grpc" else found["path"] or "/"
+    is_plain = scheme == "http"
     if found["six"] is not None:
-        return Endpoint(str(IPv6Address(found["six"])), port, path)
-    return Endpoint(found["host"].lower().rstrip("."), port, path)
+        return Endpoint(str(IPv6Address(found["six"])), port, path, is_plain)
+    return Endpoint(found["host"].lower().rstrip("."), port, path, is_plain)
 
 
 def parse_rules(allowed_hosts: Sequence[str], *, allow_private: bool) -> EndpointRules:
@@ -117,6 +133,16 @@ def refusal(rules: EndpointRules, host: str, addresses: Sequence[Address]) -> st
             return "is not on the operator's list"
         if not _is_allowed(address, allow_private=rules.allow_private):
             return "leads to an address that plugins may not have"
+    return None
+
+
+def plain_refusal(endpoint: Endpoint, addresses: Sequence[Address]) -> str | None:
+    """Return why the mesh does not connect to the endpoint without TLS, or None if it may.
+
+    Whether loopback is allowed at all is decided by `refusal`.
+    """
+    if endpoint.is_plain and not all(_unwrapped(address).is_loopback for address in addresses):
+        return "must be https: HTTP without TLS is for loopback alone"
     return None
 
 

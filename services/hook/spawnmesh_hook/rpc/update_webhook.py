@@ -10,7 +10,7 @@ from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_hook.domain.endpoints import Endpoint, parse_endpoint
+from spawnmesh_hook.domain.endpoints import Endpoint, parse_webhook_url
 from spawnmesh_hook.domain.errors import EndpointNotAllowed, UnknownTenant
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.webhooks import (
@@ -134,7 +134,7 @@ async def _read_change(
 def _parse(message: webhook_pb2.Webhook, current: Webhook) -> Webhook:
     """Return the webhook with what people change from the message, and the rest from `current`.
 
-    Raise INVALID_REQUEST for an address that is no https URL.
+    Raise INVALID_REQUEST for an address that is no URL of a webhook.
     """
     webhook = Webhook(
         name=message.name,
@@ -150,9 +150,6 @@ def _parse(message: webhook_pb2.Webhook, current: Webhook) -> Webhook:
 
 def _endpoint_of(webhook: Webhook) -> Endpoint:
     try:
-        endpoint = parse_endpoint(webhook.url)
-    except ValueError:
-        endpoint = None
-    if endpoint is None or not endpoint.is_webhook:
-        raise invalid("webhook.url", "must be https://host[:port]/path")
-    return endpoint
+        return parse_webhook_url(webhook.url)
+    except ValueError as error:
+        raise invalid("webhook.url", str(error)) from error

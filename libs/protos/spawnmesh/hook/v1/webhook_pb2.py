@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fspawnmesh/hook/v1/webhook.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x03\n\x07Webhook\x12.\n\x04name\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x32\x19^[a-z0-9][a-z0-9-]{0,62}$\x12&\n\x03url\x18\x02 \x01(\tB\x19\xbaH\x16r\x14(\x80\x04\x32\x0f^(https://.*)?$\x12M\n\x0b\x65vent_types\x18\x03 \x03(\x0e\x32#.spawnmesh.hook.v1.WebhookEventTypeB\x13\xbaH\x10\x92\x01\r\x18\x01\"\t\x82\x01\x06\x10\x01 \x00 \n\x12:\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x02\x08\x1e\x32\x02\x08\x01\x12\x0e\n\x06paused\x18\x05 \x01(\x08\x12\x14\n\x0cpause_reason\x18\x06 \x01(\t\x12\x36\n\x12\x66\x61iling_since_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12?\n\x1bprevious_secret_expire_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\x04\x65tag\x18\n \x01(\tB\x07\xbaH\x04r\x02(@\"\x90\x01\n\x0eWebhookAttempt\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07latency\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bstatus_code\x18\x03 \x01(\x05\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\xa5\x03\n\x0fWebhookDelivery\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x37\n\nevent_type\x18\x02 \x01(\x0e\x32#.spawnmesh.hook.v1.WebhookEventType\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x36\n\x05state\x18\x05 \x01(\x0e\x32\'.spawnmesh.hook.v1.WebhookDeliveryState\x12.\n\nevent_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nqueue_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rattempt_count\x18\t \x01(\x05\x12\x33\n\x08\x61ttempts\x18\n \x03(\x0b\x32!.spawnmesh.hook.v1.WebhookAttempt\x12\x11\n\tbody_json\x18\x0b \x01(\t*\xc2\x03\n\x10WebhookEventType\x12\"\n\x1eWEBHOOK_EVENT_TYPE_UNSPECIFIED\x10\x00\x12&\n\"WEBHOOK_EVENT_TYPE_SESSION_STARTED\x10\x01\x12$\n WEBHOOK_EVENT_TYPE_SESSION_ENDED\x10\x02\x12 \n\x1cWEBHOOK_EVENT_TYPE_RUN_ENDED\x10\x03\x12)\n%WEBHOOK_EVENT_TYPE_APPROVAL_REQUESTED\x10\x04\x12\'\n#WEBHOOK_EVENT_TYPE_APPROVAL_DECIDED\x10\x05\x12%\n!WEBHOOK_EVENT_TYPE_BUDGET_REACHED\x10\x06\x12%\n!WEBHOOK_EVENT_TYPE_BUDGET_CHANGED\x10\x07\x12&\n\"WEBHOOK_EVENT_TYPE_FILES_PUBLISHED\x10\x08\x12+\n\'WEBHOOK_EVENT_TYPE_TRANSCRIPT_COMPACTED\x10\t\x12#\n\x1fWEBHOOK_EVENT_TYPE_WEBHOOK_TEST\x10\n*\xab\x01\n\x14WebhookDeliveryState\x12&\n\"WEBHOOK_DELIVERY_STATE_UNSPECIFIED\x10\x00\x12\"\n\x1eWEBHOOK_DELIVERY_STATE_PENDING\x10\x01\x12$\n WEBHOOK_DELIVERY_STATE_DELIVERED\x10\x02\x12!\n\x1dWEBHOOK_DELIVERY_STATE_FAILED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fspawnmesh/hook/v1/webhook.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\x03\n\x07Webhook\x12.\n\x04name\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x32\x19^[a-z0-9][a-z0-9-]{0,62}$\x12\'\n\x03url\x18\x02 \x01(\tB\x1a\xbaH\x17r\x15(\x80\x04\x32\x10^(https?://.*)?$\x12M\n\x0b\x65vent_types\x18\x03 \x03(\x0e\x32#.spawnmesh.hook.v1.WebhookEventTypeB\x13\xbaH\x10\x92\x01\r\x18\x01\"\t\x82\x01\x06\x10\x01 \x00 \n\x12:\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x02\x08\x1e\x32\x02\x08\x01\x12\x0e\n\x06paused\x18\x05 \x01(\x08\x12\x14\n\x0cpause_reason\x18\x06 \x01(\t\x12\x36\n\x12\x66\x61iling_since_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12?\n\x1bprevious_secret_expire_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\x04\x65tag\x18\n \x01(\tB\x07\xbaH\x04r\x02(@\"\x90\x01\n\x0eWebhookAttempt\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07latency\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bstatus_code\x18\x03 \x01(\x05\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\xa5\x03\n\x0fWebhookDelivery\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x37\n\nevent_type\x18\x02 \x01(\x0e\x32#.spawnmesh.hook.v1.WebhookEventType\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x36\n\x05state\x18\x05 \x01(\x0e\x32\'.spawnmesh.hook.v1.WebhookDeliveryState\x12.\n\nevent_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nqueue_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rattempt_count\x18\t \x01(\x05\x12\x33\n\x08\x61ttempts\x18\n \x03(\x0b\x32!.spawnmesh.hook.v1.WebhookAttempt\x12\x11\n\tbody_json\x18\x0b \x01(\t*\xc2\x03\n\x10WebhookEventType\x12\"\n\x1eWEBHOOK_EVENT_TYPE_UNSPECIFIED\x10\x00\x12&\n\"WEBHOOK_EVENT_TYPE_SESSION_STARTED\x10\x01\x12$\n WEBHOOK_EVENT_TYPE_SESSION_ENDED\x10\x02\x12 \n\x1cWEBHOOK_EVENT_TYPE_RUN_ENDED\x10\x03\x12)\n%WEBHOOK_EVENT_TYPE_APPROVAL_REQUESTED\x10\x04\x12\'\n#WEBHOOK_EVENT_TYPE_APPROVAL_DECIDED\x10\x05\x12%\n!WEBHOOK_EVENT_TYPE_BUDGET_REACHED\x10\x06\x12%\n!WEBHOOK_EVENT_TYPE_BUDGET_CHANGED\x10\x07\x12&\n\"WEBHOOK_EVENT_TYPE_FILES_PUBLISHED\x10\x08\x12+\n\'WEBHOOK_EVENT_TYPE_TRANSCRIPT_COMPACTED\x10\t\x12#\n\x1fWEBHOOK_EVENT_TYPE_WEBHOOK_TEST\x10\n*\xab\x01\n\x14WebhookDeliveryState\x12&\n\"WEBHOOK_DELIVERY_STATE_UNSPECIFIED\x10\x00\x12\"\n\x1eWEBHOOK_DELIVERY_STATE_PENDING\x10\x01\x12$\n WEBHOOK_DELIVERY_STATE_DELIVERED\x10\x02\x12!\n\x1dWEBHOOK_DELIVERY_STATE_FAILED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,21 +37,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WEBHOOK'].fields_by_name['name']._loaded_options = None
   _globals['_WEBHOOK'].fields_by_name['name']._serialized_options = b'\272H\035r\0332\031^[a-z0-9][a-z0-9-]{0,62}$'
   _globals['_WEBHOOK'].fields_by_name['url']._loaded_options = None
-  _globals['_WEBHOOK'].fields_by_name['url']._serialized_options = b'\272H\026r\024(\200\0042\017^(https://.*)?$'
+  _globals['_WEBHOOK'].fields_by_name['url']._serialized_options = b'\272H\027r\025(\200\0042\020^(https?://.*)?$'
   _globals['_WEBHOOK'].fields_by_name['event_types']._loaded_options = None
   _globals['_WEBHOOK'].fields_by_name['event_types']._serialized_options = b'\272H\020\222\001\r\030\001\"\t\202\001\006\020\001 \000 \n'
   _globals['_WEBHOOK'].fields_by_name['timeout']._loaded_options = None
   _globals['_WEBHOOK'].fields_by_name['timeout']._serialized_options = b'\272H\013\252\001\010\"\002\010\0362\002\010\001'
   _globals['_WEBHOOK'].fields_by_name['etag']._loaded_options = None
   _globals['_WEBHOOK'].fields_by_name['etag']._serialized_options = b'\272H\004r\002(@'
-  _globals['_WEBHOOKEVENTTYPE']._serialized_start=1190
-  _globals['_WEBHOOKEVENTTYPE']._serialized_end=1640
-  _globals['_WEBHOOKDELIVERYSTATE']._serialized_start=1643
-  _globals['_WEBHOOKDELIVERYSTATE']._serialized_end=1814
+  _globals['_WEBHOOKEVENTTYPE']._serialized_start=1191
+  _globals['_WEBHOOKEVENTTYPE']._serialized_end=1641
+  _globals['_WEBHOOKDELIVERYSTATE']._serialized_start=1644
+  _globals['_WEBHOOKDELIVERYSTATE']._serialized_end=1815
   _globals['_WEBHOOK']._serialized_start=149
-  _globals['_WEBHOOK']._serialized_end=616
-  _globals['_WEBHOOKATTEMPT']._serialized_start=619
-  _globals['_WEBHOOKATTEMPT']._serialized_end=763
-  _globals['_WEBHOOKDELIVERY']._serialized_start=766
-  _globals['_WEBHOOKDELIVERY']._serialized_end=1187
+  _globals['_WEBHOOK']._serialized_end=617
+  _globals['_WEBHOOKATTEMPT']._serialized_start=620
+  _globals['_WEBHOOKATTEMPT']._serialized_end=764
+  _globals['_WEBHOOKDELIVERY']._serialized_start=767
+  _globals['_WEBHOOKDELIVERY']._serialized_end=1188
 # @@protoc_insertion_point(module_scope)

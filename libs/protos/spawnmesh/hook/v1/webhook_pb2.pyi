@@ -118,8 +118,8 @@ class Webhook(_message.Message):
       `timestamp`; keep the `webhook-id` of those that were handled.
     - A message that is not received is sent again after pauses that grow from five seconds to four
       hours, for a day. A longer `Retry-After` is respected, up to the longest pause.
-    - A webhook that answers 410, or that has received nothing for five days while messages were sent
-      to it, is paused by the mesh.
+    - A webhook that answers 410, or whose requests have all failed for five days, is paused by the
+      mesh.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -137,7 +137,9 @@ class Webhook(_message.Message):
     name: _builtins.str
     """The name in the tenant: lower-case letters, digits and `-`."""
     url: _builtins.str
-    """`https://host[:port]/path`."""
+    """`https://host[:port]/path`. HTTP without TLS is accepted for loopback alone, and only where the
+    operator allows private addresses: for a receiver on the machine of the mesh.
+    """
     paused: _builtins.bool
     """The webhook is paused: its messages wait until it is resumed, if that comes within the retention
     of the log. Ignored in requests.

@@ -141,8 +141,9 @@ class WebhookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteWebhook(self, request, context):
-        """Deletes a webhook with all its deliveries: nothing more is sent to it. Idempotent. ETAG_DIFFERS if
-        `etag` is given and differs from the webhook's.
+        """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
+        gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
+        given and differs from the webhook's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

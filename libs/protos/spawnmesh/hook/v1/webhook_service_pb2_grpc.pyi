@@ -61,8 +61,9 @@ class WebhookServiceStub:
     NOT_FOUND if there is no such webhook.
     """
     DeleteWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.DeleteWebhookRequest, _webhook_service_pb2.DeleteWebhookResponse]
-    """Deletes a webhook with all its deliveries: nothing more is sent to it. Idempotent. ETAG_DIFFERS if
-    `etag` is given and differs from the webhook's.
+    """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
+    gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
+    given and differs from the webhook's.
     """
     RotateWebhookSecret: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.RotateWebhookSecretRequest, _webhook_service_pb2.RotateWebhookSecretResponse]
     """Gives the webhook another secret. Until the previous one expires, messages are signed with both,
@@ -116,8 +117,9 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     NOT_FOUND if there is no such webhook.
     """
     DeleteWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.DeleteWebhookRequest, _webhook_service_pb2.DeleteWebhookResponse]  # type: ignore[assignment]
-    """Deletes a webhook with all its deliveries: nothing more is sent to it. Idempotent. ETAG_DIFFERS if
-    `etag` is given and differs from the webhook's.
+    """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
+    gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
+    given and differs from the webhook's.
     """
     RotateWebhookSecret: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.RotateWebhookSecretRequest, _webhook_service_pb2.RotateWebhookSecretResponse]  # type: ignore[assignment]
     """Gives the webhook another secret. Until the previous one expires, messages are signed with both,
@@ -204,8 +206,9 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.DeleteWebhookRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.DeleteWebhookResponse, _abc.Awaitable[_webhook_service_pb2.DeleteWebhookResponse]]:
-        """Deletes a webhook with all its deliveries: nothing more is sent to it. Idempotent. ETAG_DIFFERS if
-        `etag` is given and differs from the webhook's.
+        """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
+        gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
+        given and differs from the webhook's.
         """
 
     @_abc_1.abstractmethod
