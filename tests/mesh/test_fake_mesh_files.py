@@ -101,7 +101,8 @@ async def references(mesh: Mesh, folder: Path) -> Record:
     await first.kill()
 
     async def is_released() -> bool:
-        return (await mesh.files.get(kept)).state == "RELEASED"
+        found = await mesh.files.get(kept)
+        return found.state == "RELEASED" and not found.files  # The bytes go a moment later.
 
     await eventually(is_released)
     released = await mesh.files.get(kept)
