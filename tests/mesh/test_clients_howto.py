@@ -32,7 +32,7 @@ async def test_programs_of_the_page_work_against_a_mesh(stack: Stack, tmp_path: 
     token = stack.client_token(tenant)
     asynchronous = [part for part in PARTS if "await " in part]
     (blocking,) = [part for part in PARTS if "sync.connect" in part]
-    assert len(asynchronous) == 12
+    assert len(asynchronous) == 13
     (tmp_path / "whole.py").write_text(WHOLE)
     (tmp_path / "parts.py").write_text(
         AROUND.format(parts=textwrap.indent("\n".join(asynchronous), " " * 12))

@@ -52,3 +52,16 @@ export type { InterruptOptions, OutputsOptions, PublishedFile, RunResult, Sessio
 export type { OnProgress } from "./transfers.js";
 export type { Token } from "./transport.js";
 export type * from "./views.js";
+export type {
+  LoggedEventType,
+  Webhook,
+  WebhookAttempt,
+  WebhookConditions,
+  WebhookDeliveriesOptions,
+  WebhookDelivery,
+  WebhookDeliveryState,
+  WebhookEventType,
+  WebhookOptions,
+  Webhooks,
+  WebhookWithSecret,
+} from "./webhooks.js";

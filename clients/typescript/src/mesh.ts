@@ -30,6 +30,7 @@ import { MeshTransport, type Token } from "./transport.js";
 import type { OnProgress } from "./transfers.js";
 import { uploadFile } from "./uploads.js";
 import type { Cleanup, ContextMode, Runtime, SessionMode, ThinkingLevel } from "./views.js";
+import { Webhooks } from "./webhooks.js";
 
 const SPAWN_MS = 60_000;
 const MIB = 1024 * 1024;
@@ -130,6 +131,8 @@ export class Mesh {
   readonly approvals: Approvals;
   /** The files that are attached to sessions. */
   readonly files: Files;
+  /** Addresses outside of the mesh that are sent the events of the tenant. */
+  readonly webhooks: Webhooks;
   readonly #platform: Platform;
   readonly #maxMessageBytes: number;
   readonly #clock: Clock;
@@ -152,6 +155,7 @@ export class Mesh {
     this.agents = new Agents(this.services);
     this.approvals = new Approvals(this.services);
     this.files = new Files({ services: this.services, clock: this.#clock });
+    this.webhooks = new Webhooks(this.services);
   }
 
   /**

@@ -4,6 +4,7 @@ import type { DescService } from "@bufbuild/protobuf";
 import { type Client, createClient, type Transport } from "@connectrpc/connect";
 import { AttachmentBlobService } from "./gen/spawnmesh/attachment_blob/v1/attachment_blob_service_pb.js";
 import { HookService } from "./gen/spawnmesh/hook/v1/hook_service_pb.js";
+import { WebhookService } from "./gen/spawnmesh/hook/v1/webhook_service_pb.js";
 import { ModelRouterService } from "./gen/spawnmesh/model_router/v1/model_router_service_pb.js";
 import { OperationService } from "./gen/spawnmesh/operations/v1/operation_service_pb.js";
 import { ApprovalService } from "./gen/spawnmesh/session/v1/approval_service_pb.js";
@@ -96,5 +97,8 @@ export class Services {
   }
   get hook(): Client<typeof HookService> {
     return this.client(HookService, "hook");
+  }
+  get webhook(): Client<typeof WebhookService> {
+    return this.client(WebhookService, "hook");
   }
 }

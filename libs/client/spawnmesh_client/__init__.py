@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Unimplemented,
     )
     from spawnmesh_core.reasons import Reason
+    from spawnmesh_core.webhook_signature import SignatureRefused
 
     from spawnmesh_client.approval_views import Approval, ApprovalPolicy, ApprovalState
     from spawnmesh_client.attachments import Attachment, ReferencedFile
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
         SessionState,
         Usage,
     )
+    from spawnmesh_client.webhook_messages import WebhookMessage
+    from spawnmesh_client.webhook_views import Webhook, WebhookDelivery, WebhookDeliveryState
 
 _NAMES = {
     "spawnmesh_client.approval_views": ("Approval", "ApprovalPolicy", "ApprovalState"),
@@ -88,12 +91,15 @@ _NAMES = {
         "Entry", "EntryKind", "EventKind", "Role", "Run", "RunState", "SessionEvent", "SessionMode",
         "SessionState", "Usage",
     ),
+    "spawnmesh_client.webhook_messages": ("WebhookMessage",),
+    "spawnmesh_client.webhook_views": ("Webhook", "WebhookDelivery", "WebhookDeliveryState"),
     "spawnmesh_core.errors": (
         "AlreadyExists", "Cancelled", "Conflict", "DataLoss", "DeadlineExceeded", "FailedPrecondition",
         "InternalError", "InvalidRequest", "MeshError", "NotFound", "PermissionDenied",
         "ResourceExhausted", "Unauthenticated", "Unavailable", "Unimplemented",
     ),
     "spawnmesh_core.reasons": ("Reason",),
+    "spawnmesh_core.webhook_signature": ("SignatureRefused",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -144,12 +150,17 @@ __all__ = [
     "SessionMode",
     "SessionState",
     "SessionUsage",
+    "SignatureRefused",
     "Tenant",
     "TextDelta",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
     "Usage",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookDeliveryState",
+    "WebhookMessage",
     "connect",
 ]
 

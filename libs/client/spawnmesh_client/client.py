@@ -28,6 +28,7 @@ from spawnmesh_client.tenants import Tenants
 from spawnmesh_client.token_peer import Token, TokenPeer
 from spawnmesh_client.view_of import number_of, view_of
 from spawnmesh_client.views import SearchHit, SessionEvent
+from spawnmesh_client.webhooks import Webhooks
 from spawnmesh_client.wire import WireMesh
 
 
@@ -190,6 +191,11 @@ class Mesh:
     def tenants(self) -> Tenants:
         """All tenants. For operators of the mesh."""
         return Tenants(self.wire)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The tenant's webhooks, which are sent its events."""
+        return Webhooks(self.wire)
 
 
 @asynccontextmanager

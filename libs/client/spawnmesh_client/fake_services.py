@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from spawnmesh.session.v1 import approval_pb2, budget_pb2, session_pb2
@@ -29,6 +29,7 @@ from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_live import watch_transcript
 from spawnmesh_client.fake_records import Outcome, SessionRecord, now
 from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
+from spawnmesh_client.fake_webhooks import FakeWebhooks
 
 _POLL_SECONDS = 0.01
 
@@ -40,6 +41,7 @@ class FakeServices(FakeFiles):
         super().__init__(self._looked_at)
         self.script: deque[Outcome] = deque()
         self.refusals: deque[MeshError] = deque()
+        self.webhooks = FakeWebhooks(self._every_record)
         self._agents = FakeAgents()
         self._budgets = FakeBudgets(self.records)
         self._requests: dict[str, tuple[bytes, str]] = {}
@@ -246,6 +248,11 @@ class FakeServices(FakeFiles):
                 if not self._take_step(record, self._next_outcome()):
                     break
         return record
+
+    def _every_record(self) -> Iterator[SessionRecord]:
+        """Yield the records after their queued runs."""
+        for session_id in list(self.records):
+            yield self._looked_at(session_id)
 
     def _take_step(self, record: SessionRecord, outcome: Outcome) -> bool:
         """Do what the next model call of the run says. Return True if the run then calls again."""

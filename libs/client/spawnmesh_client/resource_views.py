@@ -108,6 +108,11 @@ class HookKind(Word):
     DELIVERY_TARGET = auto()
     BEFORE_COMPACTION = auto()
     AFTER_COMPACTION = auto()
+    APPROVAL_REQUESTED = auto()
+    APPROVAL_DECIDED = auto()
+    BUDGET_REACHED = auto()
+    BUDGET_CHANGED = auto()
+    FILES_PUBLISHED = auto()
 
 
 class FailurePolicy(Word):

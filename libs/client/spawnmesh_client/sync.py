@@ -29,6 +29,7 @@ from spawnmesh_client.settings import ConnectionSettings
 from spawnmesh_client.tenants import Tenants
 from spawnmesh_client.token_peer import Token
 from spawnmesh_client.views import SessionFields
+from spawnmesh_client.webhooks import Webhooks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -227,6 +228,23 @@ class SyncTenants(_Group):
     delete = _blocking(Tenants.delete)
 
 
+class SyncWebhooks(_Group):
+    """`mesh.webhooks`."""
+
+    put = _blocking(Webhooks.put)
+    update = _blocking(Webhooks.update)
+    get = _blocking(Webhooks.get)
+    list = _blocking(Webhooks.list)
+    pause = _blocking(Webhooks.pause)
+    resume = _blocking(Webhooks.resume)
+    delete = _blocking(Webhooks.delete)
+    rotate_secret = _blocking(Webhooks.rotate_secret)
+    test = _blocking(Webhooks.test)
+    deliveries = _iterated(Webhooks.deliveries)
+    replay = _blocking(Webhooks.replay)
+    replay_failed = _blocking(Webhooks.replay_failed)
+
+
 @dataclass(frozen=True, slots=True)
 class SyncMesh:
     """A mesh as `Mesh`, whose methods block. Several threads may use it at once."""
@@ -278,6 +296,11 @@ class SyncMesh:
     def tenants(self) -> SyncTenants:
         """All tenants. For operators of the mesh."""
         return SyncTenants(self._inner.tenants, self._loop)
+
+    @property
+    def webhooks(self) -> SyncWebhooks:
+        """The tenant's webhooks, which are sent its events."""
+        return SyncWebhooks(self._inner.webhooks, self._loop)
 
 
 @contextmanager

@@ -6,9 +6,10 @@
     assert result.text == "42"
 
 It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
-sessions, transcripts, files, agents, approvals and budgets; every other call is refused.
-`Session.live` yields the text of each answer in two deltas before its entry.
-`sync.blocking(FakeMesh())` gives its blocking methods.
+sessions, transcripts, files, agents, approvals, budgets and webhooks; every other call is refused.
+`Session.live` yields the text of each answer in two deltas before its entry. Webhooks are sent
+nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions, the ends of runs and the
+published files, as received. `sync.blocking(FakeMesh())` gives its blocking methods.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -205,7 +206,8 @@ class _FakeConnection(Connection):
             yield deepcopy(answer)
 
     def _handler(self, method: Any) -> Any:
-        handler = getattr(self.services, method.path.rpartition("/")[2], None)
+        name = method.path.rpartition("/")[2]
+        handler = getattr(self.services, name, None) or getattr(self.services.webhooks, name, None)
         if handler is None:
             raise MeshError(Reason.INTERNAL, f"FakeMesh has no {method.path}")
         return handler

@@ -1,46 +1,43 @@
-"""Sign webhook calls, and verify that a webhook call comes from the mesh and is recent."""
+"""Verify that a request comes from the mesh and is recent, as Standard Webhooks says."""
 
-import hashlib
-import hmac
-import re
 from collections.abc import Mapping
 
-SIGNATURE_HEADER = "Spawnmesh-Signature"
-DELIVERY_HEADER = "Spawnmesh-Delivery"
-REPLAY_WINDOW_SECONDS = 300
+from standardwebhooks import Webhook, WebhookVerificationError
+from standardwebhooks.webhooks import EmptyWebhookSecretError
 
-_SIGNATURE = re.compile(r"t=(?P<time>[0-9]{1,12}),v1=(?P<mac>[0-9a-f]{64})")
+SIGNATURE_AGE_SECONDS = 300
+"""A signature that was made longer ago, or is as much in the future, is refused."""
 
 
 class SignatureRefused(Exception):
-    """The call is not authentic or not recent; the text gives the cause."""
+    """The request is not authentic or not recent; the text gives the cause."""
 
 
-def sign(secret: str, delivery_id: str, body: bytes, unix_seconds: int) -> str:
-    """Return the value of SIGNATURE_HEADER for a call at that time."""
-    return f"t={unix_seconds},v1={_mac(secret, delivery_id, body, unix_seconds)}"
+def verify_signature(secret: str, headers: Mapping[str, str], body: bytes) -> str:
+    """Return the `webhook-id` of a request that is authentic and at most five minutes old.
 
-
-def verify(secret: str, headers: Mapping[str, str], body: bytes, unix_seconds: float) -> str:
-    """Return the delivery id of a call that is authentic and at most five minutes old.
-
-    Raises SignatureRefused for other calls. Header names are compared without regard to case. To
-    detect a replayed call, keep the delivery ids of the last five minutes and refuse an id that is
-    repeated.
+    Raises SignatureRefused for other requests, and ValueError for a secret that is not `whsec_` and
+    base64. Header names are compared without regard to case. To detect a request that is repeated,
+    keep the ids.
     """
+    try:
+        webhook = Webhook(secret)
+    except (ValueError, EmptyWebhookSecretError):
+        raise ValueError("the secret is not `whsec_` and base64") from None
     given = {name.lower(): value for name, value in headers.items()}
-    found = _SIGNATURE.fullmatch(given.get(SIGNATURE_HEADER.lower(), ""))
-    delivery_id = given.get(DELIVERY_HEADER.lower(), "")
-    if found is None or not delivery_id:
-        raise SignatureRefused("the call is not signed")
-    signed_at = int(found["time"])
-    if not hmac.compare_digest(found["mac"], _mac(secret, delivery_id, body, signed_at)):
-        raise SignatureRefused("the signature is not that of this secret and body")
-    if abs(unix_seconds - signed_at) > REPLAY_WINDOW_SECONDS:
-        raise SignatureRefused("the call is too old, or the clocks differ")
-    return delivery_id
+    try:
+        webhook.verify(body, given, json_parse=False)
+    except WebhookVerificationError as error:
+        raise SignatureRefused(_CAUSES.get(str(error), "the signature is refused")) from None
+    except ValueError:  # A signature without a comma or base64, or a text that is not UTF-8.
+        raise SignatureRefused("the signature is malformed, or the body is not UTF-8") from None
+    return given["webhook-id"]
 
 
-def _mac(secret: str, delivery_id: str, body: bytes, unix_seconds: int) -> str:
-    signed = f"{unix_seconds}.{delivery_id}.".encode() + body
-    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+_CAUSES = {
+    "Missing required headers": "the request is not signed",
+    "Invalid Signature Headers": "the time of the signature is malformed",
+    "No matching signature found": "the signature is not that of this secret and body",
+    "Message timestamp too old": "the request is too old, or the clocks differ",
+    "Message timestamp too new": "the clocks differ: the request comes from the future",
+}

@@ -81,6 +81,11 @@ OBSERVED_HOOKS = (
     "session_start",
     "session_end",
     "after_compaction",
+    "approval_requested",
+    "approval_decided",
+    "budget_reached",
+    "budget_changed",
+    "files_published",
 )
 
 

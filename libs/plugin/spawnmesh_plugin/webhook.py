@@ -7,12 +7,14 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.webhook_signature import REPLAY_WINDOW_SECONDS, SignatureRefused, verify
+from spawnmesh_core.webhook_signature import SIGNATURE_AGE_SECONDS, SignatureRefused, verify_signature
 
 from spawnmesh_plugin.handlers import REQUEST_HOOKS, Handlers
 
+__all__ = ["SignatureRefused", "WebhookPlugin"]
 
-class Webhook:
+
+class WebhookPlugin:
     """Answer calls for these handlers.
 
     The calls of the last five minutes are remembered in this process only: several processes must
@@ -27,13 +29,14 @@ class Webhook:
     async def answer(self, headers: Mapping[str, str], body: bytes) -> bytes:
         """Return the JSON body for status 200.
 
+        The call is signed as Standard Webhooks says, with the secret that `register` returned.
         Raises SignatureRefused (answer 401) for a forged, old or repeated call; ValueError (answer
         400) for a call outside of the contract; and what the handler raises.
         """
         now = utc_now().timestamp()
-        delivery_id = verify(self._secret, headers, body, now)
+        delivery_id = verify_signature(self._secret, headers, body)
         self._answered = {
-            key: at for key, at in self._answered.items() if at > now - 2 * REPLAY_WINDOW_SECONDS
+            key: at for key, at in self._answered.items() if at > now - 2 * SIGNATURE_AGE_SECONDS
         }
         if delivery_id in self._answered:
             raise SignatureRefused("the call was answered before")

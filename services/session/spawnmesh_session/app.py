@@ -41,6 +41,7 @@ from spawnmesh_session.jobs.kinds import make_kinds
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
 from spawnmesh_session.jobs.serving_beats import open_serving_beats
+from spawnmesh_session.jobs.session_events import SessionEventPublisher
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
@@ -344,6 +345,7 @@ def make_job_worker(components: Components, settings: SessionSettings) -> JobWor
     kinds = make_kinds(
         FollowUps(components.database, components.sets, components.transcripts, components.hooks),
         RunEndPublisher(components.database, components.hooks),
+        SessionEventPublisher(components.database, components.hooks),
         CleanUps(
             components.database,
             components.undo,

@@ -11,7 +11,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.__main__ import main
 from spawnmesh_plugin import Handlers, deny, hook
-from spawnmesh_plugin.webhook import Webhook
+from spawnmesh_plugin.webhook import WebhookPlugin
 
 from tests.support.captured_logs import captured_warnings
 from tests.support.hook.fixtures import (
@@ -86,7 +86,7 @@ async def test_a_bundled_webhook_is_signed_with_the_secret_that_the_command_prin
     async with https_site(handle, certificate) as url:
         file.write_text(json.dumps([{"name": "gate", "endpoint": url, "hooks": ["BEFORE_SPAWN"]}]))
         main(["webhook-secret", "gate"])
-        plugin = Webhook(Handlers([judge]), capsys.readouterr().out.strip())
+        plugin = WebhookPlugin(Handlers([judge]), capsys.readouterr().out.strip())
         with pytest.raises(SystemExit, match="no bundled plugin"):
             main(["webhook-secret", "gates"])
         replica = await mesh.replica(bundled_plugins_file=file, webhook_ca_file=certificate)

@@ -14,7 +14,7 @@ from spawnmesh_devstack.ports import free_ports
 from spawnmesh_plugin import Handlers, hook
 from spawnmesh_plugin.handlers import OBSERVED_HOOKS, REQUEST_HOOKS
 from spawnmesh_plugin.serving import ALL_TENANTS, plugin_server
-from spawnmesh_plugin.webhook import Webhook
+from spawnmesh_plugin.webhook import WebhookPlugin
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
@@ -97,13 +97,13 @@ async def test_every_hook_reaches_its_handler(
         if wire == "grpc":
             await register(tenant, await stack.enter_async_context(over_grpc(recorder.handlers(), keys)))
         else:
-            behind: list[Webhook] = []
+            behind: list[WebhookPlugin] = []
 
             async def handle(request: web.Request) -> web.Response:
                 return web.Response(body=await behind[0].answer(request.headers, await request.read()))
 
             secret = await register(tenant, await stack.enter_async_context(https_site(handle, certificate)))
-            behind.append(Webhook(recorder.handlers(), secret))
+            behind.append(WebhookPlugin(recorder.handlers(), secret))
         tried = await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="all"))
     names = [HookKind.Name(row.hook).removeprefix("HOOK_KIND_").lower() for row in tried.deliveries]
     decisions = [decision_of(row) for row in tried.deliveries]

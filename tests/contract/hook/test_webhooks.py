@@ -14,7 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_plugin import Handlers, deny, hook
-from spawnmesh_plugin.webhook import Webhook
+from spawnmesh_plugin.webhook import WebhookPlugin
 
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
@@ -62,7 +62,7 @@ async def test_a_webhook_can_check_the_signature(
     def judge(event: Any) -> Any:
         return deny(f"no {event.agent_id}")
 
-    plugins: list[Webhook] = []
+    plugins: list[WebhookPlugin] = []
 
     async def handle(request: web.Request) -> web.Response:
         return web.Response(body=await plugins[0].answer(request.headers, await request.read()))
@@ -71,7 +71,7 @@ async def test_a_webhook_can_check_the_signature(
     registered = await tenant.as_client(
         "UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin)
     )
-    plugins.append(Webhook(Handlers([judge]), registered.webhook_secret))
+    plugins.append(WebhookPlugin(Handlers([judge]), registered.webhook_secret))
     assert (await tenant.spawn(agent_id="main")).decision == denied("no main")
     again = await tenant.as_client("UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert again.webhook_secret == registered.webhook_secret

@@ -14,8 +14,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from spawnmesh_core.clock import utc_now
+from standardwebhooks import Webhook
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def signed_headers(secret: str, message_id: str, body: bytes, *, seconds_ago: int = 0) -> dict[str, str]:
+    """Return the headers of a request that the mesh signed at that time."""
+    at = utc_now() - timedelta(seconds=seconds_ago)
+    return {
+        "Webhook-Id": message_id,
+        "Webhook-Timestamp": str(int(at.timestamp())),
+        "Webhook-Signature": Webhook(secret).sign(message_id, at, body.decode()),
+    }
 
 
 def write_certificate(file: Path, *names: str) -> Path:
@@ -55,18 +66,22 @@ def server_tls(certificate: Path) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def https_site(
-    handle: Handle, certificate: Path, *, host: str = "127.0.0.1", address: str = "127.0.0.1"
+    handle: Handle, certificate: Path | None, *, host: str = "127.0.0.1", address: str = "127.0.0.1"
 ) -> AsyncIterator[str]:
-    """Serve the handler at every path of the address. Give a URL with the host."""
+    """Serve the handler at every path of the address, without a certificate over HTTP.
+
+    Give a URL with the host.
+    """
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        one = web.TCPSite(runner, address, 0, ssl_context=server_tls(certificate))
+        tls = None if certificate is None else server_tls(certificate)
+        one = web.TCPSite(runner, address, 0, ssl_context=tls)
         await one.start()
         sockets = one._server.sockets  # type: ignore[union-attr]
-        yield f"https://{host}:{sockets[0].getsockname()[1]}/hooks"
+        yield f"{'https' if tls else 'http'}://{host}:{sockets[0].getsockname()[1]}/hooks"
     finally:
         await runner.cleanup()
 

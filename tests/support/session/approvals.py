@@ -13,6 +13,7 @@ from spawnmesh_runtime.impersonation import use_token
 
 from tests.support.serving import client_tokens
 from tests.support.session.harness import Mesh
+from tests.support.session.tables import superuser, sweeping
 
 WAITING = session_pb2.RUN_STATE_WAITING_APPROVAL
 QUEUED = session_pb2.RUN_STATE_QUEUED
@@ -89,3 +90,16 @@ async def waiting_run(mesh: Mesh, **fields: Any) -> tuple[run_pb.ClaimedRun, pb.
     session = await mesh.spawn(request_id=uuid4().hex, **spawned)
     held, key = await mesh.claim(session.session_id), call_key()
     return held, key, (await ask(mesh, held, key, **fields)).approval
+
+
+async def let_expire(mesh: Mesh, postgres: Any, approval_id: str) -> None:
+    """Let the time for the decision be over, as if it had been requested a day before."""
+    async with superuser(postgres) as link:
+        for statement in (
+            "update session.approvals set expire_time = now() where approval_id = %s",
+            "update session.run_queue set expire_time = now(), due_time = now() where run_id ="
+            " (select run_id from session.approvals where approval_id = %s)",
+        ):
+            await link.execute(statement, (approval_id,))
+    async with sweeping(mesh) as sweep:
+        await sweep.end_lost_runs()

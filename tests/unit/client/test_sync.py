@@ -25,6 +25,7 @@ from spawnmesh_client.operations import Operation, Operations
 from spawnmesh_client.plugins import Plugins
 from spawnmesh_client.session import Session
 from spawnmesh_client.tenants import Tenants
+from spawnmesh_client.webhooks import Webhooks
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.tokens import TokenMinter
 
@@ -51,6 +52,7 @@ PAIRS = [
     (Operations, sync.SyncOperations),
     (Plugins, sync.SyncPlugins),
     (Tenants, sync.SyncTenants),
+    (Webhooks, sync.SyncWebhooks),
 ]
 
 

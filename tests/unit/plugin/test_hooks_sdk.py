@@ -10,11 +10,12 @@ from spawnmesh.hook.v1 import decision_pb2, observed_pb2
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_FAILED, EndOutcome
 from spawnmesh.hook.v1.event_pb2 import HookKind
-from spawnmesh_core.clock import utc_now
-from spawnmesh_core.webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, SignatureRefused, sign, verify
+from spawnmesh_core.webhook_signature import verify_signature
 from spawnmesh_plugin import FakeDispatch, HandlerFailed, Handlers, hook
 from spawnmesh_plugin.handlers import OBSERVED_HOOKS, REQUEST_HOOKS
-from spawnmesh_plugin.webhook import Webhook
+from spawnmesh_plugin.webhook import SignatureRefused, WebhookPlugin
+
+from tests.support.hook.webhook_server import signed_headers
 
 
 @hook("before_agent_finalize")
@@ -127,6 +128,7 @@ async def test_an_observer_receives_the_complete_event() -> None:
     @hook("subagent_ended")
     @hook("agent_end")
     @hook("after_compaction")
+    @hook("approval_decided")
     def hear(event: Any) -> None:
         heard.append(event)
 
@@ -135,24 +137,26 @@ async def test_an_observer_receives_the_complete_event() -> None:
     await fake.observe(agent_end=observed_pb2.AgentEndEvent(outcome=END_OUTCOME_FAILED))
     await fake.observe(session_end=observed_pb2.SessionEndEvent())
     await fake.observe(after_compaction=observed_pb2.AfterCompactionEvent(summary_token_count=9))
+    await fake.observe(approval_decided=observed_pb2.ApprovalDecidedEvent(state="DENIED"))
     assert [event.WhichOneof("event") for event in heard] == [
         "subagent_ended",
         "agent_end",
         "after_compaction",
+        "approval_decided",
     ]
 
 
-SECRET = "whsec_1"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER_SECRET = "whsec_plJ3nmyCDGBKInavdOK15jsl"
 BODY = json.dumps({"hook": "BEFORE_AGENT_FINALIZE", "event": {"draft_text": "later"}}).encode()
 
 
-def signed(body: bytes = BODY, *, delivery: str = "dlv_1", seconds: int | None = None) -> dict[str, str]:
-    at = int(utc_now().timestamp()) if seconds is None else seconds
-    return {DELIVERY_HEADER: delivery, SIGNATURE_HEADER.lower(): sign(SECRET, delivery, body, at)}
+def signed(body: bytes = BODY, *, delivery: str = "dlv_1", seconds_ago: int = 0) -> dict[str, str]:
+    return signed_headers(SECRET, delivery, body, seconds_ago=seconds_ago)
 
 
 async def test_a_webhook_answers_a_genuine_call_once() -> None:
-    webhook = Webhook(Handlers([review]), SECRET)
+    webhook = WebhookPlugin(Handlers([review]), SECRET)
     answer = json.loads(await webhook.answer(signed(), BODY))
     assert answer == {"decision": {"revise": {"reason": "Finish what is left to do."}}}
     with pytest.raises(SignatureRefused, match="before"):
@@ -167,38 +171,64 @@ async def test_a_webhook_requires_an_approval_in_json() -> None:
 
     event = {"tool_name": "pay", "arguments_json": '{"eur": 200}'}
     body = json.dumps({"hook": "BEFORE_TOOL_CALL", "event": event}).encode()
-    answer = json.loads(await Webhook(Handlers([pay]), SECRET).answer(signed(body), body))
+    answer = json.loads(await WebhookPlugin(Handlers([pay]), SECRET).answer(signed(body), body))
     assert answer == {"decision": {"require_approval": {"reason": "pays 200 EUR"}}}
 
 
 @pytest.mark.parametrize(
-    ("headers", "body", "secret"),
+    ("changed", "body", "secret", "cause"),
     [
-        ({}, BODY, SECRET),
-        (signed(), BODY + b" ", SECRET),
-        (signed(), BODY, "whsec_2"),
-        (signed() | {DELIVERY_HEADER: "dlv_2"}, BODY, SECRET),
-        (signed(seconds=1), BODY, SECRET),
-        ({**signed(), SIGNATURE_HEADER.lower(): "t=1,v1=zz"}, BODY, SECRET),
+        ({"Webhook-Id": ""}, BODY, SECRET, "not signed"),
+        ({"Webhook-Timestamp": ""}, BODY, SECRET, "not signed"),
+        ({"Webhook-Signature": ""}, BODY, SECRET, "not signed"),
+        ({}, BODY + b" ", SECRET, "not that of this secret and body"),
+        ({}, BODY, OTHER_SECRET, "not that of this secret and body"),
+        ({"Webhook-Id": "dlv_2"}, BODY, SECRET, "not that of this secret and body"),
+        ({"Webhook-Signature": "v2,AAAA"}, BODY, SECRET, "not that of this secret and body"),
+        ({"Webhook-Signature": "v1,AAAA"}, BODY, SECRET, "not that of this secret and body"),
+        ({"Webhook-Signature": "v1,A"}, BODY, SECRET, "malformed"),
+        ({"Webhook-Signature": "v1,é"}, BODY, SECRET, "malformed"),
+        ({"Webhook-Signature": "zz"}, BODY, SECRET, "malformed"),
+        ({"Webhook-Id": "\udcff"}, BODY, SECRET, "malformed"),
+        ({}, b"\xff" + BODY, SECRET, "not UTF-8"),
+        ({"Webhook-Timestamp": "now"}, BODY, SECRET, "the time of the signature is malformed"),
+        ({"Webhook-Timestamp": "nan"}, BODY, SECRET, "the time of the signature is malformed"),
+        ({"Webhook-Timestamp": "9" * 400}, BODY, SECRET, "the time of the signature is malformed"),
+        (signed(seconds_ago=1000), BODY, SECRET, "too old"),
     ],
 )
-async def test_a_forged_or_old_call_is_refused(headers: dict[str, str], body: bytes, secret: str) -> None:
-    with pytest.raises(SignatureRefused):
-        await Webhook(Handlers([review]), secret).answer(headers, body)
+async def test_a_forged_or_old_call_is_refused(
+    changed: dict[str, str], body: bytes, secret: str, cause: str
+) -> None:
+    with pytest.raises(SignatureRefused, match=cause):
+        await WebhookPlugin(Handlers([review]), secret).answer(signed() | changed, body)
 
 
-@pytest.mark.parametrize("apart", [-300, 300])
-def test_clocks_may_differ_by_five_minutes(apart: int) -> None:
-    headers = signed(seconds=1_000)
-    assert verify(SECRET, headers, BODY, 1_000 + apart) == "dlv_1"
-    with pytest.raises(SignatureRefused, match="old"):
-        verify(SECRET, headers, BODY, 1_000 + apart + (1 if apart > 0 else -1))
+async def test_one_of_several_signatures_is_enough() -> None:
+    headers, other = signed(), signed_headers(OTHER_SECRET, "dlv_1", BODY)
+    both = f"v1a,AAAA {other['Webhook-Signature']} {headers['Webhook-Signature']}"
+    assert verify_signature(SECRET, headers | {"Webhook-Signature": both}, BODY) == "dlv_1"
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_1", "whsec_é"])
+async def test_a_secret_that_is_none_is_no_forged_call(secret: str) -> None:
+    with pytest.raises(ValueError, match="the secret is not"):
+        await WebhookPlugin(Handlers([review]), secret).answer(signed(), BODY)
+
+
+# A minute on either side of the bound, for a slow test.
+@pytest.mark.parametrize(("apart", "cause"), [(240, "too old"), (-240, "from the future")])
+def test_clocks_may_differ_by_five_minutes(apart: int, cause: str) -> None:
+    assert verify_signature(SECRET, signed(seconds_ago=apart), BODY) == "dlv_1"
+    beyond = signed(seconds_ago=apart + (60 if apart > 0 else -120))
+    with pytest.raises(SignatureRefused, match=cause):
+        verify_signature(SECRET, beyond, BODY)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"hook":"BEFORE_SPAWN","event":7}'])
 async def test_a_call_of_another_shape_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
-        await Webhook(Handlers([review]), SECRET).answer(signed(body), body)
+        await WebhookPlugin(Handlers([review]), SECRET).answer(signed(body), body)
 
 
 def test_handlers_can_be_written_for_every_hook_of_the_contract() -> None:

@@ -23,6 +23,7 @@ from spawnmesh_command.cli import (
     router,
     sessions,
     transcripts,
+    webhooks,
 )
 from spawnmesh_command.cli.refusals import print_error, report
 from spawnmesh_command.cli.run import not_text
@@ -50,6 +51,7 @@ def build_app() -> typer.Typer:
         attachments,
         outputs,
         hooks,
+        webhooks,
         router,
         jobs,
         operations,

@@ -13,14 +13,13 @@ from spawnmesh_client.budgets import budget_message, changed_budget, get_usage, 
 from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.budget_text import print_budget, print_usage
+from spawnmesh_command.cli.durations import seconds_of
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, value_of
 
 LIMITS = "cost=0.50,tokens=200000,calls=40,time=10m,wait=2h"
 _NAMES = {"cost": "cost", "tokens": "tokens", "calls": "calls", "time": "run_time", "wait": "wait"}
-_TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
-_SECONDS = (86_400, 3600, 60, 1)
 _LONGEST_SECONDS = {"time": 31_536_000, "wait": 2_592_000}
 _NO_LIMIT = "none"
 _MOST_COST = Decimal(INT64_MAX) / 1_000_000
@@ -125,9 +124,8 @@ def _parse(word: str, text: str) -> "Decimal | int | EllipsisType":
         return cost if is_exact else ...
     if word in ("tokens", "calls"):
         return int(text) if re.fullmatch(r"\d{1,19}", text) and 0 < int(text) <= INT64_MAX else ...
-    found = _TIME.fullmatch(text)
-    if not text or found is None or len(text) > 20:
+    seconds = seconds_of(text)
+    if seconds is None:
         return ...
-    seconds = sum(int(part or 0) * unit for part, unit in zip(found.groups(), _SECONDS, strict=True))
     is_allowed = seconds <= _LONGEST_SECONDS[word] and (seconds > 0 or word == "wait")
     return seconds if is_allowed else ...

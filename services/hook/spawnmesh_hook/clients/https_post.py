@@ -142,8 +142,10 @@ def parse_retry_after(text: str, now: datetime) -> timedelta | None:
 
     A date that has passed is no pause.
     """
-    if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_DELAY_SECONDS)):
-        return timedelta(seconds=min(int(text), _MAX_DELAY_SECONDS))
+    if text.isascii() and text.isdigit():
+        digits = text.lstrip("0") or "0"
+        is_long = len(digits) > len(str(_MAX_DELAY_SECONDS))
+        return timedelta(seconds=_MAX_DELAY_SECONDS if is_long else min(int(digits), _MAX_DELAY_SECONDS))
     try:
         until = parsedate_to_datetime(text)
         pause = until.replace(tzinfo=until.tzinfo or UTC) - now

@@ -19,7 +19,7 @@ MAX_WEBHOOK_COUNT = 32
 KEPT_ATTEMPT_COUNT = 10
 """The newest attempts of a message that its delivery keeps."""
 DEFAULT_OVERLAP = timedelta(days=1)
-"""How long the secret before a rotation signs too, if the request does not say."""
+"""The secret before a rotation signs for so long too, if the request does not say."""
 LONGEST_FAILURE = timedelta(days=5)
 """A webhook that has received nothing for so long is paused."""
 GONE = "it answered that it is gone (HTTP status 410)"
@@ -41,6 +41,7 @@ class WebhookType(StrEnum):
     SESSION_ENDED = "session.ended"
     RUN_ENDED = "run.ended"
     APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_ESCALATED = "approval.escalated"
     APPROVAL_DECIDED = "approval.decided"
     BUDGET_REACHED = "budget.reached"
     BUDGET_CHANGED = "budget.changed"
@@ -54,6 +55,7 @@ TYPE_OF_HOOK = {
     HookKind.SESSION_END: WebhookType.SESSION_ENDED,
     HookKind.AGENT_END: WebhookType.RUN_ENDED,
     HookKind.APPROVAL_REQUESTED: WebhookType.APPROVAL_REQUESTED,
+    HookKind.APPROVAL_ESCALATED: WebhookType.APPROVAL_ESCALATED,
     HookKind.APPROVAL_DECIDED: WebhookType.APPROVAL_DECIDED,
     HookKind.BUDGET_REACHED: WebhookType.BUDGET_REACHED,
     HookKind.BUDGET_CHANGED: WebhookType.BUDGET_CHANGED,

@@ -1,6 +1,6 @@
 -- The schema of the hook service: plugins, decisions about drafts, the outbox for observers with
--- its jobs, webhooks with their messages, and the log of every call of a plugin. Every table belongs
--- to tenants and has row level security.
+-- its jobs, webhooks with their messages, and the log of every call of a plugin. Every table
+-- belongs to tenants and has row level security.
 
 -- Settings of the tenants, as the session service sent them. A tenant without a row is unknown.
 create table tenants (

@@ -160,7 +160,10 @@ async def list_webhook_deliveries(
 async def list_failed(
     connection: Connection, tenant_id: str, webhook_id: str, since: datetime, limit: int
 ) -> list[str]:
-    """Return the ids of the oldest messages that were given up, of events since the time."""
+    """Return the ids of the oldest messages that were given up, of events since the time.
+
+    A test is not among them: it is sent once.
+    """
     values = {"tenant_id": tenant_id, "webhook_id": webhook_id, "since": since, "limit": limit}
     rows = await (await connection.execute(_SQL["list_failed"], values)).fetchall()
     return [row["event_id"] for row in rows]

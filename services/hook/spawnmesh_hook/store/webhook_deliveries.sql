@@ -80,11 +80,11 @@ where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and event_id = a
 returning event_id, round;
 
 -- name: list_failed
--- Takes no lock. The oldest messages that were given up, of events since a time. Index:
+-- Takes no lock. The oldest messages that were given up, of events since a time; no tests. Index:
 -- webhook_deliveries_failed_idx.
 select event_id from webhook_deliveries
 where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and state = 'FAILED'
-    and event_time >= %(since)s
+    and event_time >= %(since)s and event_type <> 'webhook.test'
 order by event_time, event_id limit %(limit)s;
 
 -- name: hold_message

@@ -21,6 +21,8 @@ PUBLISH_RUN_END = "publish_run_end"
 PUBLISH_SPAWN_FAILURE = "publish_spawn_failure"
 PUBLISH_SESSION_START = "publish_session_start"
 PUBLISH_SESSION_END = "publish_session_end"
+PUBLISH_SESSION_EVENT = "publish_session_event"
+"""Publishes a change of a session: of an approval, a budget or files. The key names the event."""
 
 FOLLOW_UPS = (
     RELEASE_ATTACHMENTS,
@@ -29,5 +31,6 @@ FOLLOW_UPS = (
     PUBLISH_SPAWN_FAILURE,
     PUBLISH_SESSION_START,
     PUBLISH_SESSION_END,
+    PUBLISH_SESSION_EVENT,
 )
-"""The kinds of jobs that follow the start or the end of a session or a run."""
+"""The kinds of jobs that follow a start, an end or another change of a session or a run."""

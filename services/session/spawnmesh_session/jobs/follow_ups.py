@@ -19,6 +19,7 @@ from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
 from spawnmesh_session.domain.enabled_hooks import Hook
+from spawnmesh_session.jobs.session_events import event_time_of
 from spawnmesh_session.operations.run_spans import record_span_of
 from spawnmesh_session.store.enabled_hooks import get_enabled_hooks
 
@@ -56,9 +57,11 @@ class FollowUps:
     async def publish_session_start(self, job: ClaimedJob) -> None:
         """Publish the start of a session, and that its parent spawned it."""
         session_id, parent_id = job.key, job.arguments["parent_session_id"]
+        event_time = event_time_of(job)
         events = [
             ObservedEvent(
                 event_key=f"session_start:v1:{session_id}",
+                event_time=event_time,
                 session_id=session_id,
                 session_start=SessionStartEvent(parent_session_id=parent_id),
             )
@@ -67,6 +70,7 @@ class FollowUps:
             events.append(
                 ObservedEvent(
                     event_key=f"subagent_spawned:v1:{session_id}",
+                    event_time=event_time,
                     session_id=session_id,
                     subagent_spawned=SubagentSpawnedEvent(parent_session_id=parent_id),
                 )
@@ -78,7 +82,10 @@ class FollowUps:
         if Hook.SESSION_END not in await get_enabled_hooks(self.database, job.tenant_id):
             return
         event = ObservedEvent(
-            event_key=f"session_end:v1:{job.key}", session_id=job.key, session_end=SessionEndEvent()
+            event_key=f"session_end:v1:{job.key}",
+            event_time=event_time_of(job),
+            session_id=job.key,
+            session_end=SessionEndEvent(),
         )
         await self.hooks.publish([event])
 

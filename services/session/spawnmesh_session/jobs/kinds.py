@@ -9,6 +9,7 @@ from spawnmesh_session.jobs.budget_jobs import BudgetJobs
 from spawnmesh_session.jobs.clean_ups import CleanUps
 from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
+from spawnmesh_session.jobs.session_events import SessionEventPublisher
 from spawnmesh_session.operations import tenant_purge
 
 _UNTIL_DONE = BackoffPolicy(first_pause=timedelta(seconds=5), longest_pause=timedelta(seconds=30))
@@ -20,11 +21,12 @@ _PURGE_TIMEOUT = timedelta(minutes=15)  # Each of its calls has a timeout, and e
 def make_kinds(
     follow_ups: FollowUps,
     ends: RunEndPublisher,
+    changes: SessionEventPublisher,
     clean_ups: CleanUps,
     budgets: BudgetJobs,
     concurrency: int,
 ) -> list[JobKind]:
-    """Return the kinds. Those that follow starts and ends have `concurrency` places each.
+    """Return the kinds. Those that follow starts, ends and changes have `concurrency` places each.
 
     What is created in other services is removed until it is done. What observers are told is
     given up after a day.
@@ -36,6 +38,7 @@ def make_kinds(
         JobKind(job_kinds.PUBLISH_SPAWN_FAILURE, ends.publish_spawn_failure, concurrency, _A_DAY),
         JobKind(job_kinds.PUBLISH_SESSION_START, follow_ups.publish_session_start, concurrency, _A_DAY),
         JobKind(job_kinds.PUBLISH_SESSION_END, follow_ups.publish_session_end, concurrency, _A_DAY),
+        JobKind(job_kinds.PUBLISH_SESSION_EVENT, changes.publish_session_event, concurrency, _A_DAY),
         JobKind(job_kinds.UNDO_SPAWN, clean_ups.undo_spawn, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.CLEAN_UP_SPAWN, clean_ups.clean_up_spawn, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.DELETE_SESSION, clean_ups.delete_session, _CLEAN_UPS, _UNTIL_DONE),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
+from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.end_outcome_pb2 import EndOutcome
 from spawnmesh.hook.v1.observed_pb2 import AgentEndEvent, ObservedEvent, SubagentEndedEvent
@@ -17,6 +18,7 @@ from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.domain.enabled_hooks import RUN_END_HOOKS, Hook
+from spawnmesh_session.jobs.session_events import event_time_of
 from spawnmesh_session.operations.run_spans import record_span_of
 from spawnmesh_session.store.enabled_hooks import get_enabled_hooks
 
@@ -74,7 +76,7 @@ class RunEndPublisher:
                 return Again(_AGAIN_IN, {**job.arguments, _FAILURES: failures}, label)
             log.warning("event_delivered_without_target", error=error_label(error))
             target = ""
-        await self.hooks.publish(_observed(ended, target))
+        await self.hooks.publish(_observed(ended, target, event_time_of(job)))
         if not is_first:
             # The worker of the first attempt may have been lost. Twice is the same span twice.
             record_span_of(job, ended.run_id)
@@ -116,7 +118,7 @@ def render_outcome(outcome: str) -> EndOutcome.ValueType:
     return EndOutcome.Value(f"END_OUTCOME_{outcome.upper()}")
 
 
-def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
+def _observed(event: RunEnded, target: str, event_time: Timestamp) -> list[ObservedEvent]:
     ended = SubagentEndedEvent(
         parent_session_id=event.parent_session_id,
         outcome=render_outcome(event.outcome),
@@ -125,6 +127,7 @@ def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
     observed = [
         ObservedEvent(
             event_key=f"subagent_ended:v1:{event.session_id}:{event.run_id}",
+            event_time=event_time,
             session_id=event.session_id,
             run_id=event.run_id,
             subagent_ended=ended,
@@ -134,6 +137,7 @@ def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
         observed.append(
             ObservedEvent(
                 event_key=f"agent_end:v1:{event.session_id}:{event.run_id}",
+                event_time=event_time,
                 session_id=event.session_id,
                 run_id=event.run_id,
                 agent_end=AgentEndEvent(outcome=render_outcome(event.outcome)),

@@ -19,6 +19,7 @@ from spawnmesh_session.domain.approvals import (
 from spawnmesh_session.domain.runs import Run
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.operations.approval_arguments import require_valid
+from spawnmesh_session.operations.approval_closing import close_approval
 from spawnmesh_session.operations.approval_requests import require_no_secret
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.parked_runs import queue_again
@@ -56,7 +57,7 @@ class ApprovalDecider:
             # Small arguments can take long too, so they are never checked in this process.
             await self.workers.run(tenant_id, INLINE_BYTES + 1, require_valid, asked.subject, edited)
         async with self.database.pipelined(tenant_id) as connection:
-            await sessions.lock_session(connection, tenant_id, asked.session_id)
+            session = await sessions.lock_session(connection, tenant_id, asked.session_id)
             run = await runs.lock_run(connection, tenant_id, asked.run_id)
             approval = await approvals.lock_approval(connection, tenant_id, approval_id) or asked
             if not require_open(approval, decision):
@@ -64,7 +65,7 @@ class ApprovalDecider:
             now = await runs.read_time(connection)
             if approval.expire_time <= now:
                 raise closed(approval, ApprovalState.EXPIRED)
-            decided = await approvals.decide_approval(connection, tenant_id, approval_id, decision, now)
+            decided = await close_approval(connection, tenant_id, session, approval_id, decision, now)
             queued = await queue_again(connection, tenant_id, run, f"the approval is {decision.state}")
         return decided or approval, queued
 
@@ -75,9 +76,9 @@ class ApprovalDecider:
 
         Return whether the run ended.
         """
-        run = locked.run
+        run, session = locked.run, locked.session
         now = await runs.read_time(connection)
-        expired = await approvals.decide_approval(connection, tenant_id, run.approval_id, _EXPIRED, now)
+        expired = await close_approval(connection, tenant_id, session, run.approval_id, _EXPIRED, now)
         if expired is not None and expired.on_expiry is ExpiryPolicy.FAIL:
             return await terminator.terminate(connection, tenant_id, locked, EXPIRED_RUN) is not None
         await queue_again(connection, tenant_id, run, "the approval is EXPIRED")

@@ -8,6 +8,7 @@ from spawnmesh_core.json_text import NotJson
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.secrets import mask_document, may_hold_secret
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.domain.approvals import (
     MAX_APPROVAL_COUNT,
@@ -23,6 +24,7 @@ from spawnmesh_session.operations.approval_arguments import require_object
 from spawnmesh_session.operations.approval_withdrawal import withdraw_and_queue
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.parked_runs import require_place
+from spawnmesh_session.operations.session_event_jobs import publish_approval_requested
 from spawnmesh_session.store import approvals, events, run_queue, runs, sessions, tenants, waiting_runs
 
 
@@ -72,9 +74,10 @@ class ApprovalRequester:
                 run_state=RunState.WAITING_APPROVAL,
                 detail=approval.approval_id,
             )
+            await enqueue(connection, tenant_id, publish_approval_requested(session, approval))
             await run_queue.notify_runners_of_place(connection, tenant_id)
             if await run_queue.has_urgent_message(connection, tenant_id, session.session_id, run.run_id):
-                run = await withdraw_and_queue(connection, tenant_id, run)
+                run = await withdraw_and_queue(connection, tenant_id, session, run)
                 approval = await approvals.get_approval(connection, tenant_id, approval.approval_id)
         return approval, run
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import NewJob
-from spawnmesh_postgres.jobs.store import reschedule
+from spawnmesh_postgres.jobs.store import enqueue, reschedule
 
 from spawnmesh_session.domain.budgets import (
     FamilyBudget,
@@ -15,6 +15,7 @@ from spawnmesh_session.domain.budgets import (
 from spawnmesh_session.domain.etags import etag_differs
 from spawnmesh_session.domain.job_kinds import WAKE_BUDGET
 from spawnmesh_session.domain.sessions import EventKind
+from spawnmesh_session.operations.session_event_jobs import publish_budget_changed
 from spawnmesh_session.store import budgets, events, runs, sessions
 
 LimitsChange = Callable[[FamilyLimits], FamilyLimits]
@@ -36,7 +37,7 @@ class BudgetChanger:
         Raise NOT_FOUND, BUDGET_MISSING, ETAG_DIFFERS, BUDGET_BELOW_USAGE, and what `change` raises.
         """
         async with self.database.pipelined(tenant_id) as connection:
-            await sessions.lock_session(connection, tenant_id, session_id)
+            session = await sessions.lock_session(connection, tenant_id, session_id)
             found = await budgets.list_budgets(connection, tenant_id, [session_id], locks=True)
             if not found:
                 raise budget_missing(session_id)
@@ -59,5 +60,6 @@ class BudgetChanger:
                 EventKind.BUDGET_CHANGED,
                 detail=f"{what} by {updated_by}",
             )
+            await enqueue(connection, tenant_id, publish_budget_changed(session, changed, now))
             await reschedule(connection, tenant_id, NewJob(WAKE_BUDGET, session_id))
         return changed

@@ -1,13 +1,13 @@
 """Runs that wait for a budget: from the refusal of a model call until the budget has room."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.domain.budgets import first_reached, unraised
 from spawnmesh_session.domain.runs import (
@@ -21,6 +21,7 @@ from spawnmesh_session.domain.runs import (
 from spawnmesh_session.domain.sessions import EventKind
 from spawnmesh_session.operations.parked_runs import queue_again, require_place
 from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.session_event_jobs import publish_budget_reached
 from spawnmesh_session.store import budgets, events, run_queue, runs, waiting_runs
 from spawnmesh_session.store.rows import PendingRow
 from spawnmesh_session.store.runs import LockedRun
@@ -66,7 +67,7 @@ class BudgetWaits:
                 chain = locked.session.budget_session_ids
                 reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain))
                 if reached is None or reached.limits.wait:
-                    return await self._park(connection, tenant_id, run, chain, usage)
+                    return await self._park(connection, tenant_id, locked, usage)
                 outcome = unraised(reached, run.session_id, usage)
                 ended = await self.terminator.terminate(connection, tenant_id, locked, outcome)
         return await _ended(ended)
@@ -75,11 +76,12 @@ class BudgetWaits:
         self,
         connection: Connection,
         tenant_id: str,
-        run: Run,
-        chain: Sequence[str],
+        locked: LockedRun,
         usage: dict[str, Any] | None,
     ) -> Run:
         """Let the locked and held run wait, and return it; as it is if its budgets have room."""
+        run, session = locked.run, locked.session
+        chain = session.budget_session_ids
         reached = first_reached(await budgets.list_budgets(connection, tenant_id, chain, locks=True))
         if reached is None:
             return run
@@ -98,6 +100,8 @@ class BudgetWaits:
             run_state=RunState.WAITING_BUDGET,
             detail=reached.describe_reached(run.session_id),
         )
+        job = publish_budget_reached(session, run, reached, now, expire_time)
+        await enqueue(connection, tenant_id, job)
         await run_queue.notify_runners_of_place(connection, tenant_id)
         return parked
 
@@ -151,6 +155,10 @@ class BudgetWaits:
         else:
             expire_time = (run.wait_time or await runs.read_time(connection)) + reached.limits.wait
             await waiting_runs.wait_on(connection, tenant_id, run, reached.session_id, expire_time)
+            if reached.session_id != run.budget_session_id:
+                now = await runs.read_time(connection)
+                job = publish_budget_reached(locked.session, run, reached, now, expire_time)
+                await enqueue(connection, tenant_id, job)
 
 
 async def _ended(ended: PendingRow[Run] | None) -> Run:

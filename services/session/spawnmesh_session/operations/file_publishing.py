@@ -10,6 +10,7 @@ from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh_core.errors import MeshError, error_label, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.domain.output_sets import (
@@ -22,6 +23,7 @@ from spawnmesh_session.domain.output_sets import (
 )
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, CallingRun, Run, run_deleted
 from spawnmesh_session.domain.sessions import EventKind, Session
+from spawnmesh_session.operations.session_event_jobs import publish_files_published
 from spawnmesh_session.store import events, output_sets, runs, sessions
 
 
@@ -128,9 +130,11 @@ class FilePublisher:
                 set_id=stored.set_id,
             )
             position = await appended.fetch()
-            return await output_sets.publish_output_set(
+            published = await output_sets.publish_output_set(
                 connection, tenant_id, stored.set_id, files, position=position or 0, now=now
             )
+            await enqueue(connection, tenant_id, publish_files_published(session, published))
+        return published
 
     async def _release_unused(self, tenant_id: str, calling: CallingRun, set_id: str) -> None:
         """Release the stored files if the run has ended, so that no repeat can publish them.

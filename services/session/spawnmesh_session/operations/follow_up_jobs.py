@@ -1,7 +1,11 @@
-"""Jobs that follow the start or the end of a session or a run. `jobs.kinds` runs them."""
+"""Jobs that follow the start or the end of a session or a run. `jobs.kinds` runs them.
+
+Each is built as it happens: the time of an event is that at which its job was built.
+"""
 
 from dataclasses import dataclass
 
+from spawnmesh_core.clock import utc_now
 from spawnmesh_postgres.jobs.job import NewJob
 
 from spawnmesh_session.domain import job_kinds
@@ -72,6 +76,7 @@ def publish_run_end(
             "run_id": run_id,
             "parent_session_id": parent_session_id,
             "outcome": outcome,
+            "event_time": _now(),
             **(span.to_arguments() if span else {}),
         },
         traceparent,
@@ -88,6 +93,7 @@ def publish_spawn_failure(session_id: str, *, parent_session_id: str, traceparen
             "run_id": "",
             "parent_session_id": parent_session_id,
             "outcome": SPAWN_FAILED,
+            "event_time": _now(),
         },
         traceparent,
     )
@@ -98,11 +104,15 @@ def publish_session_start(session_id: str, *, parent_session_id: str, traceparen
     return NewJob(
         job_kinds.PUBLISH_SESSION_START,
         session_id,
-        {"parent_session_id": parent_session_id},
+        {"parent_session_id": parent_session_id, "event_time": _now()},
         traceparent,
     )
 
 
 def publish_session_end(session_id: str, traceparent: str) -> NewJob:
     """Publish that the session takes no further runs."""
-    return NewJob(job_kinds.PUBLISH_SESSION_END, session_id, traceparent=traceparent)
+    return NewJob(job_kinds.PUBLISH_SESSION_END, session_id, {"event_time": _now()}, traceparent)
+
+
+def _now() -> str:
+    return utc_now().isoformat()

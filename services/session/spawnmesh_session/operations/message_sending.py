@@ -120,7 +120,7 @@ class MessageSender:
                 limit = spawn_limits_of(tenant.settings).max_queued_run_count
                 check_queue(await runs.count_waiting_runs(connection, tenant_id, limit=limit), limit)
             if message.is_urgent and live is not None and live.approval_id:
-                live = await withdraw_and_queue(connection, tenant_id, live)
+                live = await withdraw_and_queue(connection, tenant_id, session, live)
             interrupts = message.is_urgent and live is not None and _is_working(live)
             await inbox.insert_message(connection, tenant_id, session_id, key, to_store, is_urgent=interrupts)
             if live is not None:

@@ -76,7 +76,7 @@ class RunTerminator:
         outcome, text = await _mask(connection, tenant_id, session, outcome, note)
         ended = await runs.end_run(connection, tenant_id, run, outcome, token_ttl=self.token_ttl, epoch=epoch)
         if run.approval_id:
-            await withdraw_approval(connection, tenant_id, run.approval_id)
+            await withdraw_approval(connection, tenant_id, session, run.approval_id)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         withdrawal = await _withdrawal(connection, tenant_id, run, outcome)

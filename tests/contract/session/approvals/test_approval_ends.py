@@ -22,6 +22,7 @@ from tests.support.session.approvals import (
     ask,
     call_key,
     get,
+    let_expire,
     listed,
     take,
     waiting_run,
@@ -32,19 +33,6 @@ from tests.support.session.interrupts import INTERRUPTED, OPEN, beat, interrupt,
 from tests.support.session.tables import rows, superuser, sweeping
 
 FAILED = session_pb2.RUN_STATE_FAILED
-
-
-async def let_expire(mesh: Mesh, postgres: Any, approval_id: str) -> None:
-    """Let the time for the decision be over, as if it had been requested a day before."""
-    async with superuser(postgres) as link:
-        for statement in (
-            "update session.approvals set expire_time = now() where approval_id = %s",
-            "update session.run_queue set expire_time = now(), due_time = now() where run_id ="
-            " (select run_id from session.approvals where approval_id = %s)",
-        ):
-            await link.execute(statement, (approval_id,))
-    async with sweeping(mesh) as sweep:
-        await sweep.end_lost_runs()
 
 
 async def test_RequestApproval__after_its_time_the_call_is_denied_and_the_run_goes_on(

@@ -184,6 +184,7 @@ async def test_start_and_end_of_a_session_are_published_with_outcome_and_deliver
     expected = ["AGENT_END", "SESSION_END", "SESSION_START", "SUBAGENT_ENDED", *spawned]
     assert await published_hooks(postgres, stage.mesh.tenant, session_id) == expected
     events = await events_of(postgres, stage.mesh.tenant, session_id)
+    assert all(event.HasField("event_time") for event in events)
     ends = [
         getattr(event, kind)
         for event in events
@@ -220,3 +221,4 @@ async def test_a_spawn_that_failed_ends_what_the_gate_had_let_pass(
     targets = [event.subagent_ended.delivery_target for event in events]
     assert targets == ([] if path is refused_by_a_hook else [f"chat:spawn_failed/{session_id}/"])
     assert all(event.subagent_ended.outcome == END_OUTCOME_SPAWN_FAILED for event in events)
+    assert all(event.HasField("event_time") for event in events)

@@ -9,20 +9,18 @@ from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.decision_pb2 import Deny, SpawnDecision
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
-from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.session_pb2 import RUN_STATE_SUCCEEDED
-from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
-from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_session.domain.job_kinds import FOLLOW_UPS
 
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import finalize, send
+from tests.support.session.enabled_hooks import enable, enable_shared
 from tests.support.session.fixtures import NOWHERE, OpenPeers
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.plugins import Plugin, plugged
@@ -60,21 +58,6 @@ async def alone(open_mesh: OpenMesh, _unknown_hooks: None) -> AsyncIterator[Mesh
         alone = Mesh(mesh.peer, mesh.keys, mesh.settings)
         alone.tenant = created.tenant
         yield alone
-
-
-async def enable(mesh: Mesh, *hooks: "events.HookKind.ValueType", tenant: str) -> None:
-    """Call EnableHooks as the hook service does."""
-    request = tenant_pb.EnableHooksRequest(tenant_id=tenant, hooks=hooks)
-    with use_token(TokenMinter("hook", mesh.keys / "hook.pem").mesh_token()):
-        await mesh.peer.unary(TenantServiceStub(mesh.peer.channel).EnableHooks, request, timeout_seconds=60)
-
-
-async def enable_shared(mesh: Mesh, *hooks: "events.HookKind.ValueType") -> None:
-    """Call EnableSharedHooks as the hook service does."""
-    request = tenant_pb.EnableSharedHooksRequest(hooks=hooks)
-    enable = TenantServiceStub(mesh.peer.channel).EnableSharedHooks
-    with use_token(TokenMinter("hook", mesh.keys / "hook.pem").mesh_token()):
-        await mesh.peer.unary(enable, request, timeout_seconds=60)
 
 
 async def is_gated(mesh: Mesh) -> bool:

@@ -71,6 +71,8 @@ class _HookKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HookKind.Val
     """For observers: the limits of a budget were changed."""
     HOOK_KIND_FILES_PUBLISHED: _HookKind.ValueType  # 21
     """For observers: a run has published files."""
+    HOOK_KIND_APPROVAL_ESCALATED: _HookKind.ValueType  # 22
+    """For observers: no person decided on an approval in time, and it waits for as long again."""
 
 class HookKind(_HookKind, metaclass=_HookKindEnumTypeWrapper):
     """The points at which plugins are called."""
@@ -121,6 +123,8 @@ HOOK_KIND_BUDGET_CHANGED: HookKind.ValueType  # 20
 """For observers: the limits of a budget were changed."""
 HOOK_KIND_FILES_PUBLISHED: HookKind.ValueType  # 21
 """For observers: a run has published files."""
+HOOK_KIND_APPROVAL_ESCALATED: HookKind.ValueType  # 22
+"""For observers: no person decided on an approval in time, and it waits for as long again."""
 Global___HookKind: _TypeAlias = HookKind  # noqa: Y015
 
 @_typing.final

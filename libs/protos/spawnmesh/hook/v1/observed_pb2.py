@@ -30,7 +30,7 @@ from spawnmesh.hook.v1 import end_outcome_pb2 as spawnmesh_dot_hook_dot_v1_dot_e
 from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/observed.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/hook/v1/end_outcome.proto\x1a#spawnmesh/transcript/v1/entry.proto\"\xae\x08\n\rObservedEvent\x12\x1d\n\tevent_key\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\nsession_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x05 \x01(\t\x12\x43\n\x10subagent_spawned\x18\x06 \x01(\x0b\x32\'.spawnmesh.hook.v1.SubagentSpawnedEventH\x00\x12?\n\x0esubagent_ended\x18\x07 \x01(\x0b\x32%.spawnmesh.hook.v1.SubagentEndedEventH\x00\x12\x35\n\tllm_input\x18\x08 \x01(\x0b\x32 .spawnmesh.hook.v1.LlmInputEventH\x00\x12\x37\n\nllm_output\x18\t \x01(\x0b\x32!.spawnmesh.hook.v1.LlmOutputEventH\x00\x12@\n\x0f\x61\x66ter_tool_call\x18\n \x01(\x0b\x32%.spawnmesh.hook.v1.AfterToolCallEventH\x00\x12\x35\n\tagent_end\x18\x0b \x01(\x0b\x32 .spawnmesh.hook.v1.AgentEndEventH\x00\x12=\n\rsession_start\x18\x0c \x01(\x0b\x32$.spawnmesh.hook.v1.SessionStartEventH\x00\x12\x39\n\x0bsession_end\x18\r \x01(\x0b\x32\".spawnmesh.hook.v1.SessionEndEventH\x00\x12\x43\n\x10\x61\x66ter_compaction\x18\x0e \x01(\x0b\x32\'.spawnmesh.hook.v1.AfterCompactionEventH\x00\x12G\n\x12\x61pproval_requested\x18\x0f \x01(\x0b\x32).spawnmesh.hook.v1.ApprovalRequestedEventH\x00\x12\x43\n\x10\x61pproval_decided\x18\x10 \x01(\x0b\x32\'.spawnmesh.hook.v1.ApprovalDecidedEventH\x00\x12?\n\x0e\x62udget_reached\x18\x11 \x01(\x0b\x32%.spawnmesh.hook.v1.BudgetReachedEventH\x00\x12?\n\x0e\x62udget_changed\x18\x12 \x01(\x0b\x32%.spawnmesh.hook.v1.BudgetChangedEventH\x00\x12\x41\n\x0f\x66iles_published\x18\x13 \x01(\x0b\x32&.spawnmesh.hook.v1.FilesPublishedEventH\x00\x42\x0e\n\x05\x65vent\x12\x05\xbaH\x02\x08\x01\"1\n\x14SubagentSpawnedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"\x82\x01\n\x12SubagentEndedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\x12.\n\x07outcome\x18\x02 \x01(\x0e\x32\x1d.spawnmesh.hook.v1.EndOutcome\x12!\n\x0f\x64\x65livery_target\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"\x92\x01\n\rLlmInputEvent\x12\x0e\n\x06models\x18\x01 \x03(\t\x12\x12\n\ntool_names\x18\x02 \x03(\t\x12\x15\n\rmessage_count\x18\x03 \x01(\x05\x12\x15\n\rsystem_prompt\x18\x04 \x01(\t\x12/\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x86\x01\n\x0eLlmOutputEvent\x12\r\n\x05model\x18\x01 \x01(\t\x12\x19\n\x11input_token_count\x18\x02 \x01(\x03\x12\x1a\n\x12output_token_count\x18\x03 \x01(\x03\x12.\n\x07message\x18\x04 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x94\x01\n\x12\x41\x66terToolCallEvent\x12\x11\n\ttool_name\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12*\n\x07latency\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bresult_text\x18\x05 \x01(\t\"?\n\rAgentEndEvent\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.spawnmesh.hook.v1.EndOutcome\".\n\x11SessionStartEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"\x11\n\x0fSessionEndEvent\"\xd5\x01\n\x14\x41\x66terCompactionEvent\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x1a\n\x12source_entry_count\x18\x02 \x01(\x05\x12\x1a\n\x12source_token_count\x18\x03 \x01(\x03\x12\x1b\n\x13summary_token_count\x18\x04 \x01(\x05\x12\x36\n\x06method\x18\x05 \x01(\x0e\x32&.spawnmesh.transcript.v1.SummaryMethod\x12\r\n\x05model\x18\x06 \x01(\t\x12\x0f\n\x07summary\x18\x07 \x01(\t\"q\n\x16\x41pprovalRequestedEvent\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"a\n\x14\x41pprovalDecidedEvent\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x12\n\ndecided_by\x18\x04 \x01(\t\"`\n\x12\x42udgetReachedEvent\x12\x19\n\x11\x62udget_session_id\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"(\n\x12\x42udgetChangedEvent\x12\x12\n\nchanged_by\x18\x01 \x01(\t\"N\n\x13\x46ilesPublishedEvent\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\x12\n\nfile_count\x18\x02 \x01(\x05\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/observed.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/hook/v1/end_outcome.proto\x1a#spawnmesh/transcript/v1/entry.proto\"\xf7\x08\n\rObservedEvent\x12\x1d\n\tevent_key\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\nsession_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x05 \x01(\t\x12\x43\n\x10subagent_spawned\x18\x06 \x01(\x0b\x32\'.spawnmesh.hook.v1.SubagentSpawnedEventH\x00\x12?\n\x0esubagent_ended\x18\x07 \x01(\x0b\x32%.spawnmesh.hook.v1.SubagentEndedEventH\x00\x12\x35\n\tllm_input\x18\x08 \x01(\x0b\x32 .spawnmesh.hook.v1.LlmInputEventH\x00\x12\x37\n\nllm_output\x18\t \x01(\x0b\x32!.spawnmesh.hook.v1.LlmOutputEventH\x00\x12@\n\x0f\x61\x66ter_tool_call\x18\n \x01(\x0b\x32%.spawnmesh.hook.v1.AfterToolCallEventH\x00\x12\x35\n\tagent_end\x18\x0b \x01(\x0b\x32 .spawnmesh.hook.v1.AgentEndEventH\x00\x12=\n\rsession_start\x18\x0c \x01(\x0b\x32$.spawnmesh.hook.v1.SessionStartEventH\x00\x12\x39\n\x0bsession_end\x18\r \x01(\x0b\x32\".spawnmesh.hook.v1.SessionEndEventH\x00\x12\x43\n\x10\x61\x66ter_compaction\x18\x0e \x01(\x0b\x32\'.spawnmesh.hook.v1.AfterCompactionEventH\x00\x12G\n\x12\x61pproval_requested\x18\x0f \x01(\x0b\x32).spawnmesh.hook.v1.ApprovalRequestedEventH\x00\x12\x43\n\x10\x61pproval_decided\x18\x10 \x01(\x0b\x32\'.spawnmesh.hook.v1.ApprovalDecidedEventH\x00\x12?\n\x0e\x62udget_reached\x18\x11 \x01(\x0b\x32%.spawnmesh.hook.v1.BudgetReachedEventH\x00\x12?\n\x0e\x62udget_changed\x18\x12 \x01(\x0b\x32%.spawnmesh.hook.v1.BudgetChangedEventH\x00\x12\x41\n\x0f\x66iles_published\x18\x13 \x01(\x0b\x32&.spawnmesh.hook.v1.FilesPublishedEventH\x00\x12G\n\x12\x61pproval_escalated\x18\x14 \x01(\x0b\x32).spawnmesh.hook.v1.ApprovalEscalatedEventH\x00\x42\x0e\n\x05\x65vent\x12\x05\xbaH\x02\x08\x01\"1\n\x14SubagentSpawnedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"\x82\x01\n\x12SubagentEndedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\x12.\n\x07outcome\x18\x02 \x01(\x0e\x32\x1d.spawnmesh.hook.v1.EndOutcome\x12!\n\x0f\x64\x65livery_target\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"\x92\x01\n\rLlmInputEvent\x12\x0e\n\x06models\x18\x01 \x03(\t\x12\x12\n\ntool_names\x18\x02 \x03(\t\x12\x15\n\rmessage_count\x18\x03 \x01(\x05\x12\x15\n\rsystem_prompt\x18\x04 \x01(\t\x12/\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x86\x01\n\x0eLlmOutputEvent\x12\r\n\x05model\x18\x01 \x01(\t\x12\x19\n\x11input_token_count\x18\x02 \x01(\x03\x12\x1a\n\x12output_token_count\x18\x03 \x01(\x03\x12.\n\x07message\x18\x04 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x94\x01\n\x12\x41\x66terToolCallEvent\x12\x11\n\ttool_name\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12*\n\x07latency\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bresult_text\x18\x05 \x01(\t\"?\n\rAgentEndEvent\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.spawnmesh.hook.v1.EndOutcome\".\n\x11SessionStartEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"\x11\n\x0fSessionEndEvent\"\xd5\x01\n\x14\x41\x66terCompactionEvent\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x1a\n\x12source_entry_count\x18\x02 \x01(\x05\x12\x1a\n\x12source_token_count\x18\x03 \x01(\x03\x12\x1b\n\x13summary_token_count\x18\x04 \x01(\x05\x12\x36\n\x06method\x18\x05 \x01(\x0e\x32&.spawnmesh.transcript.v1.SummaryMethod\x12\r\n\x05model\x18\x06 \x01(\t\x12\x0f\n\x07summary\x18\x07 \x01(\t\"q\n\x16\x41pprovalRequestedEvent\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"a\n\x14\x41pprovalDecidedEvent\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x12\n\ndecided_by\x18\x04 \x01(\t\"`\n\x12\x42udgetReachedEvent\x12\x19\n\x11\x62udget_session_id\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"(\n\x12\x42udgetChangedEvent\x12\x12\n\nchanged_by\x18\x01 \x01(\t\"N\n\x13\x46ilesPublishedEvent\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\x12\n\nfile_count\x18\x02 \x01(\x05\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x03\"q\n\x16\x41pprovalEscalatedEvent\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,33 +46,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBAGENTENDEDEVENT'].fields_by_name['delivery_target']._loaded_options = None
   _globals['_SUBAGENTENDEDEVENT'].fields_by_name['delivery_target']._serialized_options = b'\272H\005r\003(\200\010'
   _globals['_OBSERVEDEVENT']._serialized_start=260
-  _globals['_OBSERVEDEVENT']._serialized_end=1330
-  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_start=1332
-  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_end=1381
-  _globals['_SUBAGENTENDEDEVENT']._serialized_start=1384
-  _globals['_SUBAGENTENDEDEVENT']._serialized_end=1514
-  _globals['_LLMINPUTEVENT']._serialized_start=1517
-  _globals['_LLMINPUTEVENT']._serialized_end=1663
-  _globals['_LLMOUTPUTEVENT']._serialized_start=1666
-  _globals['_LLMOUTPUTEVENT']._serialized_end=1800
-  _globals['_AFTERTOOLCALLEVENT']._serialized_start=1803
-  _globals['_AFTERTOOLCALLEVENT']._serialized_end=1951
-  _globals['_AGENTENDEVENT']._serialized_start=1953
-  _globals['_AGENTENDEVENT']._serialized_end=2016
-  _globals['_SESSIONSTARTEVENT']._serialized_start=2018
-  _globals['_SESSIONSTARTEVENT']._serialized_end=2064
-  _globals['_SESSIONENDEVENT']._serialized_start=2066
-  _globals['_SESSIONENDEVENT']._serialized_end=2083
-  _globals['_AFTERCOMPACTIONEVENT']._serialized_start=2086
-  _globals['_AFTERCOMPACTIONEVENT']._serialized_end=2299
-  _globals['_APPROVALREQUESTEDEVENT']._serialized_start=2301
-  _globals['_APPROVALREQUESTEDEVENT']._serialized_end=2414
-  _globals['_APPROVALDECIDEDEVENT']._serialized_start=2416
-  _globals['_APPROVALDECIDEDEVENT']._serialized_end=2513
-  _globals['_BUDGETREACHEDEVENT']._serialized_start=2515
-  _globals['_BUDGETREACHEDEVENT']._serialized_end=2611
-  _globals['_BUDGETCHANGEDEVENT']._serialized_start=2613
-  _globals['_BUDGETCHANGEDEVENT']._serialized_end=2653
-  _globals['_FILESPUBLISHEDEVENT']._serialized_start=2655
-  _globals['_FILESPUBLISHEDEVENT']._serialized_end=2733
+  _globals['_OBSERVEDEVENT']._serialized_end=1403
+  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_start=1405
+  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_end=1454
+  _globals['_SUBAGENTENDEDEVENT']._serialized_start=1457
+  _globals['_SUBAGENTENDEDEVENT']._serialized_end=1587
+  _globals['_LLMINPUTEVENT']._serialized_start=1590
+  _globals['_LLMINPUTEVENT']._serialized_end=1736
+  _globals['_LLMOUTPUTEVENT']._serialized_start=1739
+  _globals['_LLMOUTPUTEVENT']._serialized_end=1873
+  _globals['_AFTERTOOLCALLEVENT']._serialized_start=1876
+  _globals['_AFTERTOOLCALLEVENT']._serialized_end=2024
+  _globals['_AGENTENDEVENT']._serialized_start=2026
+  _globals['_AGENTENDEVENT']._serialized_end=2089
+  _globals['_SESSIONSTARTEVENT']._serialized_start=2091
+  _globals['_SESSIONSTARTEVENT']._serialized_end=2137
+  _globals['_SESSIONENDEVENT']._serialized_start=2139
+  _globals['_SESSIONENDEVENT']._serialized_end=2156
+  _globals['_AFTERCOMPACTIONEVENT']._serialized_start=2159
+  _globals['_AFTERCOMPACTIONEVENT']._serialized_end=2372
+  _globals['_APPROVALREQUESTEDEVENT']._serialized_start=2374
+  _globals['_APPROVALREQUESTEDEVENT']._serialized_end=2487
+  _globals['_APPROVALDECIDEDEVENT']._serialized_start=2489
+  _globals['_APPROVALDECIDEDEVENT']._serialized_end=2586
+  _globals['_BUDGETREACHEDEVENT']._serialized_start=2588
+  _globals['_BUDGETREACHEDEVENT']._serialized_end=2684
+  _globals['_BUDGETCHANGEDEVENT']._serialized_start=2686
+  _globals['_BUDGETCHANGEDEVENT']._serialized_end=2726
+  _globals['_FILESPUBLISHEDEVENT']._serialized_start=2728
+  _globals['_FILESPUBLISHEDEVENT']._serialized_end=2806
+  _globals['_APPROVALESCALATEDEVENT']._serialized_start=2808
+  _globals['_APPROVALESCALATEDEVENT']._serialized_end=2921
 # @@protoc_insertion_point(module_scope)

@@ -48,6 +48,7 @@ class ObservedEvent(_message.Message):
     BUDGET_REACHED_FIELD_NUMBER: _builtins.int
     BUDGET_CHANGED_FIELD_NUMBER: _builtins.int
     FILES_PUBLISHED_FIELD_NUMBER: _builtins.int
+    APPROVAL_ESCALATED_FIELD_NUMBER: _builtins.int
     event_key: _builtins.str
     """Identifies this event for repeats; delivery is at least once. The key of a run is stored as
     `run:<run_id>:<key>`, or with a hash if it is too long, so that no run can use the key of
@@ -119,6 +120,10 @@ class ObservedEvent(_message.Message):
     def files_published(self) -> Global___FilesPublishedEvent:
         """FILES_PUBLISHED."""
 
+    @_builtins.property
+    def approval_escalated(self) -> Global___ApprovalEscalatedEvent:
+        """APPROVAL_ESCALATED."""
+
     def __init__(
         self,
         *,
@@ -141,12 +146,13 @@ class ObservedEvent(_message.Message):
         budget_reached: Global___BudgetReachedEvent | None = ...,
         budget_changed: Global___BudgetChangedEvent | None = ...,
         files_published: Global___FilesPublishedEvent | None = ...,
+        approval_escalated: Global___ApprovalEscalatedEvent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "approval_decided", b"approval_decided", "approval_requested", b"approval_requested", "budget_changed", b"budget_changed", "budget_reached", b"budget_reached", "event", b"event", "event_time", b"event_time", "files_published", b"files_published", "llm_input", b"llm_input", "llm_output", b"llm_output", "session_end", b"session_end", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "approval_decided", b"approval_decided", "approval_escalated", b"approval_escalated", "approval_requested", b"approval_requested", "budget_changed", b"budget_changed", "budget_reached", b"budget_reached", "event", b"event", "event_time", b"event_time", "files_published", b"files_published", "llm_input", b"llm_input", "llm_output", b"llm_output", "session_end", b"session_end", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "agent_id", b"agent_id", "approval_decided", b"approval_decided", "approval_requested", b"approval_requested", "budget_changed", b"budget_changed", "budget_reached", b"budget_reached", "event", b"event", "event_key", b"event_key", "event_time", b"event_time", "files_published", b"files_published", "llm_input", b"llm_input", "llm_output", b"llm_output", "run_id", b"run_id", "session_end", b"session_end", "session_id", b"session_id", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "agent_id", b"agent_id", "approval_decided", b"approval_decided", "approval_escalated", b"approval_escalated", "approval_requested", b"approval_requested", "budget_changed", b"budget_changed", "budget_reached", b"budget_reached", "event", b"event", "event_key", b"event_key", "event_time", b"event_time", "files_published", b"files_published", "llm_input", b"llm_input", "llm_output", b"llm_output", "run_id", b"run_id", "session_end", b"session_end", "session_id", b"session_id", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subagent_spawned", "subagent_ended", "llm_input", "llm_output", "after_tool_call", "agent_end", "session_start", "session_end", "after_compaction", "approval_requested", "approval_decided", "budget_reached", "budget_changed", "files_published"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subagent_spawned", "subagent_ended", "llm_input", "llm_output", "after_tool_call", "agent_end", "session_start", "session_end", "after_compaction", "approval_requested", "approval_decided", "budget_reached", "budget_changed", "files_published", "approval_escalated"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -578,3 +584,35 @@ class FilesPublishedEvent(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FilesPublishedEvent: _TypeAlias = FilesPublishedEvent  # noqa: Y015
+
+@_typing.final
+class ApprovalEscalatedEvent(_message.Message):
+    """No person decided on an approval in time, and it waits for as long again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """The approval, for GetApproval and DecideApproval."""
+    tool_name: _builtins.str
+    """The tool that would be called. Empty for a question."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it is denied if it is not decided."""
+
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "expire_time", b"expire_time", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApprovalEscalatedEvent: _TypeAlias = ApprovalEscalatedEvent  # noqa: Y015

@@ -49,6 +49,8 @@ class _WebhookEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Webh
     """`transcript.compacted`: the oldest part of a transcript was summarised."""
     WEBHOOK_EVENT_TYPE_WEBHOOK_TEST: _WebhookEventType.ValueType  # 10
     """`webhook.test`: TestWebhook was called. Refused in the types of a webhook."""
+    WEBHOOK_EVENT_TYPE_APPROVAL_ESCALATED: _WebhookEventType.ValueType  # 11
+    """`approval.escalated`: no person decided on an approval in time, and it waits for as long again."""
 
 class WebhookEventType(_WebhookEventType, metaclass=_WebhookEventTypeEnumTypeWrapper):
     """What a webhook can be sent. The comment of each value is the `type` in the body."""
@@ -75,6 +77,8 @@ WEBHOOK_EVENT_TYPE_TRANSCRIPT_COMPACTED: WebhookEventType.ValueType  # 9
 """`transcript.compacted`: the oldest part of a transcript was summarised."""
 WEBHOOK_EVENT_TYPE_WEBHOOK_TEST: WebhookEventType.ValueType  # 10
 """`webhook.test`: TestWebhook was called. Refused in the types of a webhook."""
+WEBHOOK_EVENT_TYPE_APPROVAL_ESCALATED: WebhookEventType.ValueType  # 11
+"""`approval.escalated`: no person decided on an approval in time, and it waits for as long again."""
 Global___WebhookEventType: _TypeAlias = WebhookEventType  # noqa: Y015
 
 class _WebhookDeliveryState:

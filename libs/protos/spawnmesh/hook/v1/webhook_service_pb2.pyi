@@ -540,7 +540,7 @@ class ReplayWebhookDeliveriesRequest(_message.Message):
 
     @_builtins.property
     def failed_since_time(self) -> _timestamp_pb2.Timestamp:
-        """Those that were given up, of events at this time or later: up to 1,000, oldest first."""
+        """Those that were given up, of events at this time or later: up to 1,000, oldest first. No tests."""
 
     def __init__(
         self,

@@ -34,6 +34,10 @@ class _ExpiryPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExpiryPo
     """The call is denied, or the question has no answer. The model is told so, and the run goes on."""
     EXPIRY_POLICY_FAIL: _ExpiryPolicy.ValueType  # 2
     """The run FAILS with APPROVAL_EXPIRED."""
+    EXPIRY_POLICY_ESCALATE: _ExpiryPolicy.ValueType  # 3
+    """The approval is escalated: it stays PENDING for as long again, and APPROVAL_ESCALATED is
+    published, so that a webhook can tell more people. After that, as DENY.
+    """
 
 class ExpiryPolicy(_ExpiryPolicy, metaclass=_ExpiryPolicyEnumTypeWrapper):
     """What happens to a run whose approval no person decided in time."""
@@ -44,6 +48,10 @@ EXPIRY_POLICY_DENY: ExpiryPolicy.ValueType  # 1
 """The call is denied, or the question has no answer. The model is told so, and the run goes on."""
 EXPIRY_POLICY_FAIL: ExpiryPolicy.ValueType  # 2
 """The run FAILS with APPROVAL_EXPIRED."""
+EXPIRY_POLICY_ESCALATE: ExpiryPolicy.ValueType  # 3
+"""The approval is escalated: it stays PENDING for as long again, and APPROVAL_ESCALATED is
+published, so that a webhook can tell more people. After that, as DENY.
+"""
 Global___ExpiryPolicy: _TypeAlias = ExpiryPolicy  # noqa: Y015
 
 class _ApprovalState:
@@ -151,6 +159,7 @@ class Approval(_message.Message):
     EDITED_ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     BEGIN_TIME_FIELD_NUMBER: _builtins.int
+    ESCALATE_TIME_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """The id, `apr_…`. It begins with the time of the answer that makes the call."""
     session_id: _builtins.str
@@ -189,7 +198,7 @@ class Approval(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """The end of the time for a decision."""
+        """The end of the time for a decision. It moves once, when the approval is escalated."""
 
     @_builtins.property
     def decide_time(self) -> _timestamp_pb2.Timestamp:
@@ -200,6 +209,10 @@ class Approval(_message.Message):
         """When a runner took the decision over to make the call. The call is made at most once: if the
         runner is lost after that, the model reads that the outcome is unknown.
         """
+
+    @_builtins.property
+    def escalate_time(self) -> _timestamp_pb2.Timestamp:
+        """When the approval was escalated. Absent if it was not."""
 
     def __init__(
         self,
@@ -220,10 +233,11 @@ class Approval(_message.Message):
         edited_arguments_json: _builtins.str = ...,
         text: _builtins.str = ...,
         begin_time: _timestamp_pb2.Timestamp | None = ...,
+        escalate_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "decide_time", b"decide_time", "expire_time", b"expire_time", "question", b"question", "subject", b"subject", "tool_call", b"tool_call"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "decide_time", b"decide_time", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "question", b"question", "subject", b"subject", "tool_call", b"tool_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "begin_time", b"begin_time", "create_time", b"create_time", "decide_time", b"decide_time", "decided_by", b"decided_by", "edited_arguments_json", b"edited_arguments_json", "expire_time", b"expire_time", "on_expiry", b"on_expiry", "question", b"question", "reason", b"reason", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "subject", b"subject", "text", b"text", "tool_call", b"tool_call"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "begin_time", b"begin_time", "create_time", b"create_time", "decide_time", b"decide_time", "decided_by", b"decided_by", "edited_arguments_json", b"edited_arguments_json", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "on_expiry", b"on_expiry", "question", b"question", "reason", b"reason", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "subject", b"subject", "text", b"text", "tool_call", b"tool_call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["tool_call", "question"]  # noqa: Y015
     _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015

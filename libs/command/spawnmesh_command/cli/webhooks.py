@@ -1,0 +1,283 @@
+"""Commands for webhooks, which are sent the events of the tenant."""
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.hook.v1 import webhook_pb2 as pb
+from spawnmesh.hook.v1 import webhook_service_pb2 as rpc
+from spawnmesh.hook.v1.webhook_service_pb2_grpc import WebhookServiceStub
+from spawnmesh_calls.field_masks import EVERY_FIELD
+from spawnmesh_client.pages import paged
+from spawnmesh_client.webhook_views import EVENT_TYPES, event_type_number, event_type_numbers
+from spawnmesh_client.wire import WireMesh
+from spawnmesh_core.clock import utc_now
+
+from spawnmesh_command.cli.durations import bounded_seconds
+from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.show import print_json, value_of, when
+from spawnmesh_command.cli.webhook_text import (
+    STATE_PREFIX,
+    attempt_line,
+    print_deliveries,
+    print_webhook,
+    print_webhooks,
+)
+
+_REACH_SECONDS = 60.0
+_WEEK_SECONDS = 7 * 86_400
+_LONGEST_SECONDS = 3650 * 86_400
+_PAGE = 1000
+_STATES = [name.removeprefix(STATE_PREFIX).lower() for name in pb.WebhookDeliveryState.keys()[1:]]
+_KEEP = "keep it where the receiver finds it, and nowhere else"
+
+WebhookName = Annotated[str, typer.Argument(metavar="NAME", help="The webhook.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `webhook put|list|get|pause|resume|delete|rotate|test|deliveries|replay`."""
+    webhook = typer.Typer(no_args_is_help=True, help="Addresses outside that are sent events.")
+    webhook.command()(put)
+    webhook.command("list")(list_webhooks)
+    webhook.command("get")(get_webhook)
+    webhook.command("pause")(pause_webhook)
+    webhook.command("resume")(resume_webhook)
+    webhook.command("delete")(delete_webhook)
+    webhook.command("rotate")(rotate_secret)
+    webhook.command("test")(try_webhook)
+    webhook.command("deliveries")(list_deliveries)
+    webhook.command("replay")(replay)
+    app.add_typer(webhook, name="webhook")
+
+
+def put(
+    context: typer.Context,
+    name: WebhookName,
+    url: Annotated[str, typer.Option(metavar="URL", help="https://host[:port]/path.")],
+    events: Annotated[
+        str, typer.Option(metavar="TYPES", help=f"Of these, with commas: {', '.join(EVENT_TYPES)}. Else all.")
+    ] = "",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Of a request: 1s to 30s.")] = "15s",
+    etag: Annotated[str, typer.Option(help="Only if the webhook still has this etag.")] = "",
+    allow_unreachable: Annotated[
+        bool, typer.Option("--allow-unreachable", help="Do not require that it answers yet.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a webhook, or replace the one with that name, and print the secret of its messages."""
+    types = [one.strip() for one in events.split(",")] if events else []
+    webhook = pb.Webhook(
+        name=name,
+        url=url,
+        event_types=_known(event_type_numbers, types, "--events"),
+        timeout=Duration(seconds=bounded_seconds(timeout, "--timeout", least=1, most=30)),
+        etag=etag,
+    )
+    request = rpc.UpdateWebhookRequest(
+        webhook=webhook,
+        update_mask=FieldMask(paths=[EVERY_FIELD]),
+        allow_missing=True,
+        allow_unreachable=allow_unreachable,
+    )
+    answer = _call(context, "UpdateWebhook", request, as_json=as_json, timeout_seconds=_REACH_SECONDS)
+    if as_json:
+        print_json(value_of(answer))
+        return
+    print_webhook(answer.webhook)
+    print(f"its messages are signed with {answer.secret}\n{_KEEP}")
+
+
+def list_webhooks(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the tenant's webhooks."""
+
+    async def body(mesh: WireMesh) -> list[pb.Webhook]:
+        peer = mesh.service("hook")
+        stub = WebhookServiceStub(peer.channel)
+        return [one async for one in paged(peer, stub.ListWebhooks, rpc.ListWebhooksRequest(), "webhooks")]
+
+    found = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"webhooks": [value_of(one) for one in found]})
+    else:
+        print_webhooks(found)
+
+
+def get_webhook(context: typer.Context, name: WebhookName, as_json: AsJson = False) -> None:
+    """Show a webhook."""
+    _show(context, "GetWebhook", rpc.GetWebhookRequest(name=name), as_json=as_json)
+
+
+def pause_webhook(context: typer.Context, name: WebhookName, as_json: AsJson = False) -> None:
+    """Let the messages of a webhook wait until it is resumed."""
+    _show(context, "PauseWebhook", rpc.PauseWebhookRequest(name=name), as_json=as_json)
+
+
+def resume_webhook(context: typer.Context, name: WebhookName, as_json: AsJson = False) -> None:
+    """Send the messages of a webhook that wait now, also if the mesh paused it."""
+    _show(context, "ResumeWebhook", rpc.ResumeWebhookRequest(name=name), as_json=as_json)
+
+
+def delete_webhook(
+    context: typer.Context,
+    name: WebhookName,
+    etag: Annotated[str, typer.Option(help="Only if the webhook still has this etag.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Delete a webhook with its deliveries, if it exists."""
+    _call(context, "DeleteWebhook", rpc.DeleteWebhookRequest(name=name, etag=etag), as_json=as_json)
+    if as_json:
+        print_json({"deleted": name})
+
+
+def rotate_secret(
+    context: typer.Context,
+    name: WebhookName,
+    keep: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the previous secret signs too: 0s to 7d.")
+    ] = "24h",
+    request_id: Annotated[str, typer.Option(help="Makes a repeat safe.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give a webhook another secret, and print it."""
+    request = rpc.RotateWebhookSecretRequest(
+        name=name,
+        request_id=request_id or uuid.uuid4().hex,
+        keep_previous=Duration(seconds=bounded_seconds(keep, "--keep", least=0, most=_WEEK_SECONDS)),
+    )
+    answer = _call(context, "RotateWebhookSecret", request, as_json=as_json)
+    if as_json:
+        print_json(value_of(answer))
+        return
+    print(f"its messages are signed with {answer.secret}\n{_KEEP}")
+    if answer.webhook.HasField("previous_secret_expire_time"):
+        print(f"the previous secret signs too until {when(answer.webhook.previous_secret_expire_time)}")
+
+
+def try_webhook(context: typer.Context, name: WebhookName, as_json: AsJson = False) -> None:
+    """Send a webhook a `webhook.test` once.
+
+    The exit code is 1 if it is not received.
+    """
+    request = rpc.TestWebhookRequest(name=name)
+    answer = _call(context, "TestWebhook", request, as_json=as_json, timeout_seconds=_REACH_SECONDS)
+    print_json(value_of(answer)) if as_json else print(attempt_line(answer.delivery))
+    if answer.delivery.state != pb.WEBHOOK_DELIVERY_STATE_DELIVERED:
+        raise typer.Exit(1)
+
+
+def list_deliveries(
+    context: typer.Context,
+    name: WebhookName,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that were given up.")] = False,
+    state: Annotated[str, typer.Option(help=f"Only those in this state: {', '.join(_STATES)}.")] = "",
+    event_type: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help="Only events of this type, such as run.ended.")
+    ] = "",
+    session: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only events about this session.")] = "",
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Only events of the last time, such as 24h.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the messages to a webhook, newest event first, with the outcome of the last request."""
+    if failed and state:
+        raise typer.BadParameter("give --state or --failed, not both", param_hint="--failed")
+    if state and state not in _STATES:
+        raise typer.BadParameter(f"unknown state; known are {', '.join(_STATES)}", param_hint="--state")
+    wanted = "failed" if failed else state or "unspecified"
+    request = rpc.ListWebhookDeliveriesRequest(
+        name=name,
+        page_size=min(limit, _PAGE),
+        state=pb.WebhookDeliveryState.Value(STATE_PREFIX + wanted.upper()),
+        event_type=_known(event_type_number, event_type, "--type"),
+        session_id=session,
+        start_time=_ago(since, "--since") if since else None,
+    )
+
+    async def body(mesh: WireMesh) -> list[pb.WebhookDelivery]:
+        peer = mesh.service("hook")
+        stub = WebhookServiceStub(peer.channel)
+        found: list[pb.WebhookDelivery] = []
+        async for one in paged(peer, stub.ListWebhookDeliveries, request, "deliveries"):
+            found.append(one)
+            if len(found) == limit:
+                break
+        return found
+
+    found = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"deliveries": [value_of(one) for one in found]})
+    else:
+        print_deliveries(found)
+
+
+def replay(
+    context: typer.Context,
+    name: WebhookName,
+    event_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="`evt_…`, at most 100.")
+    ] = None,
+    failed_since: Annotated[
+        str, typer.Option(metavar="TIME", help="All that were given up in the last time, such as 24h.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Send messages again, with the same ids and bodies."""
+    if bool(event_ids) == bool(failed_since):
+        raise typer.BadParameter("give the ids of events, or --failed-since")
+    request = rpc.ReplayWebhookDeliveriesRequest(
+        name=name,
+        events=rpc.WebhookEventIds(event_ids=event_ids) if event_ids else None,
+        failed_since_time=_ago(failed_since, "--failed-since") if failed_since else None,
+    )
+
+    async def body(mesh: WireMesh) -> int:
+        peer = mesh.service("hook")
+        stub = WebhookServiceStub(peer.channel)
+        count, has_more = 0, True
+        while has_more:
+            answer = await peer.unary(stub.ReplayWebhookDeliveries, request)
+            count, has_more = count + answer.replayed_count, answer.has_more
+        return count
+
+    replayed = with_mesh(context, body, as_json=as_json)
+    print_json({"replayed_count": replayed}) if as_json else print(
+        f"messages that are sent again: {replayed}"
+    )
+
+
+def _call(
+    context: typer.Context, method: str, request: Any, *, as_json: bool, timeout_seconds: float = 10.0
+) -> Any:
+    async def body(mesh: WireMesh) -> Any:
+        peer = mesh.service("hook")
+        stub = WebhookServiceStub(peer.channel)
+        return await peer.unary(getattr(stub, method), request, timeout_seconds=timeout_seconds)
+
+    return with_mesh(context, body, as_json=as_json)
+
+
+def _show(context: typer.Context, method: str, request: Any, *, as_json: bool) -> None:
+    webhook = _call(context, method, request, as_json=as_json).webhook
+    print_json(value_of(webhook)) if as_json else print_webhook(webhook)
+
+
+def _known(parse: Callable[[Any], Any], given: Any, hint: str) -> Any:
+    """Return what is parsed. Raise BadParameter for a text that is no type of events."""
+    try:
+        return parse(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from None
+
+
+def _ago(text: str, hint: str) -> Timestamp:
+    seconds = bounded_seconds(text, hint, least=0, most=_LONGEST_SECONDS)
+    stamp = Timestamp()
+    stamp.FromDatetime(utc_now() - timedelta(seconds=seconds))
+    return stamp
