@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples browser demo up chart conformance test collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -66,9 +66,20 @@ conformance: $(READY) ## Replay a file of cases through running services: AREA=�
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)" $(TO)
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
-test: $(READY) bom examples browser ## Run every check and every test that needs no cluster, in the order that SEED= makes
+PYTEST := pytest -n 3 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
+test: $(READY) bom examples browser ## Run every check, and every test that needs no cluster and does not take long, in the order that SEED= makes
 	@$(MAKE) --no-print-directory -j 2 $(CHECKS) collected
-	@pytest -n 3 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
+	@$(PYTEST) -m 'not long and not long_citus'
+
+test-long: $(READY) bom examples browser ## Run the tests that take long: whole meshes that are killed, servers that hang, load
+	@$(PYTEST) -m 'long and not long_citus'
+
+test-all: test ## Run what `test` and `test-long` run
+	@$(MAKE) --no-print-directory test-long
+
+long-tests: $(READY) bom examples browser ## Measure all tests, and write which ones take long into tests/long_tests.txt
+	@$(PYTEST) -q --junitxml=build/tests.xml -o junit_duration_report=call
+	@python -m tests.support.long_tests build/tests.xml
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines, AGAINST=… names what is slower than in such a file
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)") $(if $(AGAINST),--against "$(AGAINST)")

@@ -26,6 +26,7 @@ from tests.support.citus.servers import citus_cluster
 from tests.support.commands import Commands
 from tests.support.forking import ForkServer, open_fork_server
 from tests.support.hard_stop import hard_stop, time_limit
+from tests.support.long_tests import mark_long
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
@@ -83,12 +84,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the longest directories to the front, and keep the order otherwise.
+    """Mark the long tests, sort the longest directories to the front, and keep the order otherwise.
 
     Tests of the shared mesh are the last ones of their directory, so that the mesh does not idle
     beside those that start their own.
     """
     here = Path(__file__).parent
+    mark_long(items, here.parent)
 
     def place(item: pytest.Item) -> tuple[int, bool]:
         directory = item.path.relative_to(here).parts[0]
