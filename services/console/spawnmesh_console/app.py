@@ -33,6 +33,7 @@ from spawnmesh_console.pages import (
     sessions,
     sign_in,
     start,
+    webhooks,
 )
 from spawnmesh_console.settings import ConsoleSettings
 from spawnmesh_console.web.attempt_cookie import AttemptCookie
@@ -98,6 +99,16 @@ ROUTES = (
     Route("/plugins/{name}", signed_in(plugins.show_plugin)),
     Route("/plugins/{name}/pause", signed_in(plugins.pause), methods=["POST"]),
     Route("/plugins/{name}/resume", signed_in(plugins.resume), methods=["POST"]),
+    Route("/webhooks", signed_in(webhooks.list_webhooks), methods=["GET"]),
+    Route("/webhooks", signed_in(webhooks.create), methods=["POST"]),
+    Route("/webhooks/{name}", signed_in(webhooks.show_webhook)),
+    Route("/webhooks/{name}/change", signed_in(webhooks.change), methods=["POST"]),
+    Route("/webhooks/{name}/pause", signed_in(webhooks.pause), methods=["POST"]),
+    Route("/webhooks/{name}/resume", signed_in(webhooks.resume), methods=["POST"]),
+    Route("/webhooks/{name}/test", signed_in(webhooks.send_test), methods=["POST"]),
+    Route("/webhooks/{name}/rotate", signed_in(webhooks.rotate), methods=["POST"]),
+    Route("/webhooks/{name}/replay", signed_in(webhooks.replay), methods=["POST"]),
+    Route("/webhooks/{name}/delete", signed_in(webhooks.delete), methods=["POST"]),
     Route("/sign-in", sign_in.sign_in, methods=["GET"]),
     Route("/sign-in", sign_in.sign_in_with_token, methods=["POST"]),
     Route("/sign-in/oidc", oidc_sign_in.begin_sign_in),

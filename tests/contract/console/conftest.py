@@ -12,6 +12,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 from spawnmesh_runtime.caller import ClientRole
 
 from tests.support.console.furnished import Furnished, furnish
+from tests.support.console.receivers import Receivers, open_receivers
 from tests.support.console.running_console import RunningConsole, start_console
 from tests.support.console.visitors import ConsoleTenant, SignedIn, open_tenant, sign_in, stranger
 from tests.support.forking import ForkServer
@@ -35,6 +36,13 @@ async def stack(fork_server: ForkServer) -> AsyncIterator[Stack]:
 async def console(stack: Stack) -> RunningConsole:
     """Start the console."""
     return await start_console(stack, stack.data_dir / "console")
+
+
+@pytest.fixture(scope="package")
+async def receivers() -> AsyncIterator[Receivers]:
+    """Serve addresses for webhooks."""
+    async with open_receivers() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -46,6 +46,11 @@ _EXAMPLES: dict[str, Callable[[Furnished], Sequence[str]]] = {
         f"/approvals/{one.asking_approval}",
     ],
     "/models": lambda one: ["/models", "/models?explain=scripted%2Fagent"],
+    "/webhooks/{name}": lambda one: [
+        f"/webhooks/{one.webhook}",
+        f"/webhooks/{one.webhook}?state=FAILED&type=webhook.test",
+        f"/webhooks/{one.webhook}?part=deliveries",
+    ],
     "/sign-in/oidc": lambda one: [],  # Its tests have an identity provider.
     "/sign-in/oidc/callback": lambda one: [],
 }
@@ -72,7 +77,7 @@ def addresses_of(route: Route, furnished: Furnished) -> Sequence[str]:
         "session_id": furnished.done,
         "approval_id": furnished.waiting_approval,
         "agent_id": furnished.agent,
-        "name": furnished.plugin,
+        "name": furnished.webhook if route.path.startswith("/webhooks/") else furnished.plugin,
     }
     unknown = set(_PARAMETER.findall(route.path)) - known.keys()
     assert not unknown, f"{route.path} needs an example in tests/support/console/addresses.py"

@@ -1,8 +1,10 @@
-"""A tenant with something on every page: sessions in all states, approvals, agents, plugins, files."""
+"""A tenant with something on every page: sessions in all states, approvals, agents, plugins,
+webhooks, files.
+"""
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from spawnmesh_client.approval_views import ApprovalPolicy
@@ -23,6 +25,7 @@ UNSEEN = "\u202e\u200b\u2066\U000e0041\x1b\x07"
 MARKUP = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;{{ 70009*7 }}"
 _CALLER = "You are the caller. Make the call that you are given, and say what came of it."
 _DEAD_ENDPOINT = "grpc://127.0.0.1:1"
+_HOSTILE_ADDRESS = "https://127.0.0.1:1/</code><script>alert(1)</script>\"'&amp;{{70009*7}}"
 _WORDS = 400
 
 
@@ -45,6 +48,7 @@ class Furnished:
     asking_approval: str
     agent: str
     plugin: str
+    webhook: str
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -66,6 +70,9 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
     )
     plugin = Plugin("watcher", _DEAD_ENDPOINT, ("AGENT_END",))
     await mesh.plugins.register(plugin, allow_unreachable=True)
+    address = f"{_HOSTILE_ADDRESS}{marker}"
+    await mesh.webhooks.put("hook", url=address, allow_unreachable=True)
+    await mesh.webhooks.test("hook")
     long = " ".join(f"{marker} word{number}" for number in range(_WORDS))
     files = [Attachment(f"notes {marker}.txt", long.encode()), Attachment("empty.bin", b"")]
     done, parent, waiting, asking, killed = await asyncio.gather(
@@ -103,6 +110,7 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
         *waits,
         "clerk",
         "watcher",
+        "hook",
     )
 
 
@@ -128,5 +136,7 @@ async def snapshot(mesh: Mesh) -> list[str]:
     events = [(one.session_id, [event async for event in mesh.wire.watch(one.session_id, ends_at_newest=True)])
               for one in sessions]  # fmt: skip
     approvals = [one async for one in mesh.approvals.list()]
-    others = (await mesh.agents.list(), await mesh.plugins.list(), approvals, events, sessions)
+    # A webhook begins to fail when its first message is sent.
+    webhooks = [replace(one, failing_since_time=None) for one in await mesh.webhooks.list()]
+    others = (await mesh.agents.list(), await mesh.plugins.list(), webhooks, approvals, events, sessions)
     return [str(one) for one in others]

@@ -21,6 +21,12 @@ _HOOKS = {
     "SESSION_START": "is notified that a session is ready",
     "SESSION_END": "is notified that a session accepts no more runs",
     "AFTER_COMPACTION": "is notified that a transcript was summarised",
+    "APPROVAL_REQUESTED": "is notified that a run waits for a person",
+    "APPROVAL_ESCALATED": "is notified that no person decided on an approval in time",
+    "APPROVAL_DECIDED": "is notified that an approval does not wait any more",
+    "BUDGET_REACHED": "is notified that a run waits for its budget",
+    "BUDGET_CHANGED": "is notified that the limits of a budget were changed",
+    "FILES_PUBLISHED": "is notified that a run has published files",
 }
 _GRANTS = {
     "CONVERSATION_ACCESS": "sees tasks, drafts, prompts, answers, and arguments and results of tools",

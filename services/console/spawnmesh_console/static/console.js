@@ -92,8 +92,9 @@ async function refresh(element) {
   element.replaceChildren(...fresh.childNodes);
 }
 
+/** Return whether a person uses the element, or reads what was unfolded in it. */
 function isUsed(element) {
-  return element.contains(document.activeElement);
+  return element.contains(document.activeElement) || element.querySelector("details[open]") !== null;
 }
 
 /** Refresh the element again and again, and say below it when that does not work. */
