@@ -132,7 +132,7 @@ def refusal(rules: EndpointRules, host: str, addresses: Sequence[Address]) -> st
         if not named:
             return "is not on the operator's list"
         if not _is_allowed(address, allow_private=rules.allow_private):
-            return "leads to an address that plugins may not have"
+            return "leads to an address that the operator does not allow"
     return None
 
 

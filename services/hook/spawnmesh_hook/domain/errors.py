@@ -26,7 +26,7 @@ class EndpointNotReached(MeshError):
         super().__init__(
             Reason.ENDPOINT_NOT_REACHED,
             f"the endpoint cannot be used now: {why};"
-            " start what answers there first, or register it with allow_unreachable",
+            " start what answers there first, or set allow_unreachable",
         )
 
 
