@@ -39,6 +39,8 @@ class IdKind(StrEnum):
     MODEL_CALL = "cal"
     EVENT = "evt"
     WEBHOOK = "whk"
+    SCHEDULE = "sch"
+    FIRING = "fir"
     TOKEN = "tok"  # noqa: S105 - a prefix, not a secret
 
 

@@ -103,6 +103,7 @@ class Reason(StrEnum):
     PLUGIN_COUNT_EXCEEDED = auto()
     GATE_COUNT_EXCEEDED = auto()
     WEBHOOK_COUNT_EXCEEDED = auto()
+    SCHEDULE_COUNT_EXCEEDED = auto()
     OPERATION_COUNT_EXCEEDED = auto()
     RUN_TIMEOUT = auto()
     ATTEMPTS_EXHAUSTED = auto()

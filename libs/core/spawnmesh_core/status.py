@@ -101,6 +101,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.PLUGIN_COUNT_EXCEEDED,
         Reason.GATE_COUNT_EXCEEDED,
         Reason.WEBHOOK_COUNT_EXCEEDED,
+        Reason.SCHEDULE_COUNT_EXCEEDED,
         Reason.OPERATION_COUNT_EXCEEDED,
         Reason.ATTACHMENTS_STORED_BYTES_EXCEEDED,
         Reason.POOL_EXHAUSTED,

@@ -287,6 +287,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED. The tenant has as many webhooks as a tenant may have, which is in the facts.
     An existing webhook can be changed.
     """
+    REASON_SCHEDULE_COUNT_EXCEEDED: _Reason.ValueType  # 137
+    """RESOURCE_EXHAUSTED. The tenant has as many schedules as a tenant may have, which is in the facts.
+    An existing schedule can be changed.
+    """
     REASON_RUN_TIMEOUT: _Reason.ValueType  # 150
     """RUN. The run took longer than its `run_timeout`."""
     REASON_ATTEMPTS_EXHAUSTED: _Reason.ValueType  # 151
@@ -585,6 +589,10 @@ is in the facts. An existing gate can be replaced.
 REASON_WEBHOOK_COUNT_EXCEEDED: Reason.ValueType  # 136
 """RESOURCE_EXHAUSTED. The tenant has as many webhooks as a tenant may have, which is in the facts.
 An existing webhook can be changed.
+"""
+REASON_SCHEDULE_COUNT_EXCEEDED: Reason.ValueType  # 137
+"""RESOURCE_EXHAUSTED. The tenant has as many schedules as a tenant may have, which is in the facts.
+An existing schedule can be changed.
 """
 REASON_RUN_TIMEOUT: Reason.ValueType  # 150
 """RUN. The run took longer than its `run_timeout`."""
