@@ -8,6 +8,7 @@ from datetime import timedelta
 from spawnmesh.session.v1.approval_service_pb2_grpc import add_ApprovalServiceServicer_to_server
 from spawnmesh.session.v1.budget_service_pb2_grpc import add_BudgetServiceServicer_to_server
 from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
+from spawnmesh.session.v1.schedule_service_pb2_grpc import add_ScheduleServiceServicer_to_server
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
 from spawnmesh.session.v1.token_service_pb2_grpc import add_TokenServiceServicer_to_server
@@ -40,6 +41,7 @@ from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.kinds import make_kinds
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
+from spawnmesh_session.jobs.schedules import ScheduleJobs
 from spawnmesh_session.jobs.serving_beats import open_serving_beats
 from spawnmesh_session.jobs.session_events import SessionEventPublisher
 from spawnmesh_session.jobs.sweep import Sweeper
@@ -64,6 +66,7 @@ from spawnmesh_session.operations.run_interruption import RunInterrupter
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens, longest_token_life
+from spawnmesh_session.operations.scheduled_spawns import ScheduledSpawner
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_breaker import SpawnBreaker
@@ -72,10 +75,12 @@ from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.schedule_messages import scheduled_spawns_by
 from spawnmesh_session.rpc.servicer import (
     ApprovalServicer,
     BudgetServicer,
     RunServicer,
+    ScheduleServicer,
     SessionServicer,
     TenantServicer,
     TokenServicer,
@@ -104,6 +109,7 @@ class Components:
     undo: SpawnUndo
     spawn_saga: SpawnSaga
     killer: FamilyKiller
+    scheduled: ScheduledSpawner
     deleter: SessionDeleter
     participants: TenantParticipants
     settings_push: SettingsPush
@@ -203,6 +209,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             undo,
             spawn_saga,
             killer,
+            ScheduledSpawner(database, killer, scheduled_spawns_by(spawn_saga), audit.record),
             deleter,
             participants,
             SettingsPush(database, participants, max_push),
@@ -242,6 +249,7 @@ def make_server(
     add_RunServiceServicer_to_server(RunServicer(deps), server)
     add_ApprovalServiceServicer_to_server(ApprovalServicer(deps), server)
     add_BudgetServiceServicer_to_server(BudgetServicer(deps), server)
+    add_ScheduleServiceServicer_to_server(ScheduleServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
     add_jobs(server, components.database)
     add_audit(server, components.database, "session", caller_scope)
@@ -296,6 +304,7 @@ def make_dependencies(
         budgets=BudgetChanger(database),
         budget_waits=BudgetWaits(database, terminator),
         model_calls=ModelCallCounter(database),
+        scheduled=components.scheduled,
         sender=MessageSender(database, components.queuer),
         run_changes=RunChangeHints(components.listener),
         deleter=components.deleter,
@@ -357,6 +366,7 @@ def make_job_worker(components: Components, settings: SessionSettings) -> JobWor
             ModelCallCounter(components.database),
             BudgetWaits(components.database, components.terminator),
         ),
+        ScheduleJobs(components.database, components.scheduled),
         settings.worker_concurrency,
     )
     return JobWorker(

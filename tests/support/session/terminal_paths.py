@@ -17,7 +17,6 @@ from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
-from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_session.app import make_sweeper
@@ -173,7 +172,7 @@ async def not_activated_although_all_was_ready(stage: Stage) -> str:
     """Files attached and the task written; the third transaction would have made it run."""
     mesh = stage.mesh
     request = pb.SpawnSessionRequest(request_id="activate", task="count", **stage.fields())
-    command = parse_spawn_command(request, Caller(CallerKind.CLIENT, "test", mesh.tenant))
+    command = parse_spawn_command(request, None)
     async with components_of(mesh.settings) as components:
         broken: Any = BrokenCommit(components.database, 3)
         with impersonate(mesh.tenant), pytest.raises(MeshError):

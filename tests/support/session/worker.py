@@ -83,6 +83,7 @@ async def run_clean_ups(worker: JobWorker) -> None:
         job_kinds.PUSH_SETTINGS,
         job_kinds.EXPIRE_MODEL_CALL,
         job_kinds.WAKE_BUDGET,
+        job_kinds.FIRE_SCHEDULE,
     ):
         await worker.run_due(kind)
 

@@ -15,6 +15,9 @@ EXPIRE_MODEL_CALL = "expire_model_call"
 WAKE_BUDGET = "wake_budget"
 """Queues the runs that wait for a budget which may have room."""
 
+FIRE_SCHEDULE = "fire_schedule"
+"""Spawns the sessions of the due times of a schedule."""
+
 RELEASE_ATTACHMENTS = "release_attachments"
 RELEASE_TRANSCRIPT = "release_transcript"
 PUBLISH_RUN_END = "publish_run_end"

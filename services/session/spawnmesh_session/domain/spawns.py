@@ -267,6 +267,11 @@ def _may_succeed_later(reason: str, status: str, facts: Mapping[str, str]) -> bo
     return reason not in _SAME_AGAIN and status in _TRANSIENT
 
 
+def may_succeed_later(error: MeshError) -> bool:
+    """Return whether a spawn that was refused with the error may succeed later."""
+    return _may_succeed_later(error.reason, error.status, error.facts)
+
+
 def spawn_error(step: str, error: MeshError) -> MeshError:
     """Return the error for the caller of the spawn.
 

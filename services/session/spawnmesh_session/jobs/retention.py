@@ -10,7 +10,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_session.domain.job_kinds import WORKER
 from spawnmesh_session.domain.tenants import retention_of
 from spawnmesh_session.operations.session_deletion import SessionDeleter
-from spawnmesh_session.store import events, inbox, sessions, tenants
+from spawnmesh_session.store import events, inbox, schedules, sessions, tenants
 from spawnmesh_session.store.sessions import Position
 
 REQUEST_MEMORY = timedelta(hours=24)
@@ -77,10 +77,11 @@ class RetentionJob:
                 position, freed = sessions.FIRST_POSITION, False
         return count
 
-    async def _prune(self, tenant_id: str, age: timedelta) -> tuple[int, int, int]:
+    async def _prune(self, tenant_id: str, age: timedelta) -> tuple[int, int, int, int]:
         async with self.database.transaction(tenant_id) as connection:
             return (
                 await events.prune_events(connection, tenant_id, age, _PRUNED_ROWS),
                 await inbox.prune_messages(connection, tenant_id, age, _PRUNED_ROWS),
+                await schedules.prune_firings(connection, tenant_id, age, _PRUNED_ROWS),
                 await sessions.forget_deleted_sessions(connection, tenant_id, REQUEST_MEMORY, _PRUNED_ROWS),
             )

@@ -22,7 +22,8 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
---     session_events, approvals, output_sets, budgets, model_calls, tenant_deletions,
+--     session_events, approvals, output_sets, budgets, model_calls, schedules,
+--     schedule_firings, tenant_deletions,
 --     revoked_tokens, service_uptime, shared_hooks, audit_chains, audit_events
 --   Row-level security
 --   Views
@@ -452,6 +453,58 @@ create index model_calls_open_idx on model_calls (root_session_id, tenant_id, ca
 -- delete_model_calls.
 create index model_calls_root_idx on model_calls (root_session_id, tenant_id, call_id);
 
+-- Cron lines that spawn sessions. A job `fire_schedule` of each that is not paused is due at its
+-- next due time. `schedule_id` names one life of the name.
+create table schedules (
+    tenant_id   text        not null,
+    name        text        not null,
+    schedule_id text        not null,
+    cron        text        not null,
+    time_zone   text        not null,                 -- Empty: UTC.
+    spawn       bytea       not null,                 -- A ScheduledSpawn.
+    overlap     text        not null check (overlap in ('SKIP', 'ALLOW', 'REPLACE')),
+    catch_up    text        not null check (catch_up in ('NONE', 'LATEST', 'ALL')),
+    paused      boolean     not null default false,
+    cursor_time timestamptz not null,                 -- Due times up to it have a firing, or do not count.
+    session_id  text        not null default '',      -- Of the newest firing that spawned one.
+    version     bigint      not null default 1,       -- It rises with each change, pause and resume.
+    create_time timestamptz not null default now(),
+    updated_by  text        not null default '',
+    primary key (tenant_id, name)
+);
+alter table schedules alter column tenant_id set statistics 0;
+-- lock_schedule_by_id, move_cursor, set_session.
+create unique index schedules_id_idx on schedules (tenant_id, schedule_id);
+
+-- The history of schedules: one row for each due time and each call of RunSchedule. DUE -> SPAWNED |
+-- SKIPPED | FAILED, or MISSED from the beginning. A row is deleted with its schedule, and by the
+-- retention.
+create table schedule_firings (
+    tenant_id     text        not null,
+    schedule_id   text        not null,
+    firing_id     text        not null,
+    due_time      timestamptz not null,
+    fire_time     timestamptz not null, -- While it is DUE: when it was found to be.
+    outcome       text        not null check (outcome in ('DUE', 'SPAWNED', 'SKIPPED', 'MISSED', 'FAILED')),
+    session_id    text        not null default '',
+    error_reason  text        not null default '',
+    error_message text        not null default '',
+    is_manual     boolean     not null default false,
+    primary key (tenant_id, schedule_id, firing_id)
+);
+alter table schedule_firings
+    alter column tenant_id set statistics 0, alter column schedule_id set statistics 0,
+    alter column outcome set statistics 0;
+-- list_firings, newest_firing.
+create index schedule_firings_newest_idx
+    on schedule_firings (tenant_id, schedule_id, due_time desc, firing_id desc);
+-- next_due_firing, delete_due_firings.
+create index schedule_firings_due_idx on schedule_firings (tenant_id, schedule_id, due_time)
+    where outcome = 'DUE';
+-- prune_firings.
+create index schedule_firings_prune_idx on schedule_firings (tenant_id, fire_time)
+    where fire_time >= '-infinity';
+
 -- KILL -> SETTLE -> ROWS -> PEERS -> DONE. While a row is not DONE, nothing begins in the tenant.
 -- The row remains after the tenant's own row: it is the report of the deletion.
 create table tenant_deletions (
@@ -614,6 +667,16 @@ create policy tenant on inbox_messages using (tenant_id = current_setting('spawn
 alter table approvals enable row level security;
 alter table approvals force row level security;
 create policy tenant on approvals using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table schedules enable row level security;
+alter table schedules force row level security;
+create policy tenant on schedules using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table schedule_firings enable row level security;
+alter table schedule_firings force row level security;
+create policy tenant on schedule_firings using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table output_sets enable row level security;

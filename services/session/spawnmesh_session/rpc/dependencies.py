@@ -25,6 +25,7 @@ from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_interruption import RunInterrupter
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens
+from spawnmesh_session.operations.scheduled_spawns import ScheduledSpawner
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
@@ -53,6 +54,7 @@ class Dependencies:
     budgets: BudgetChanger
     budget_waits: BudgetWaits
     model_calls: ModelCallCounter
+    scheduled: ScheduledSpawner
     sender: MessageSender
     run_changes: RunChangeHints
     deleter: SessionDeleter

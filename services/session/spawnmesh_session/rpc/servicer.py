@@ -11,12 +11,14 @@ from spawnmesh.session.v1 import budget_pb2 as budget_pb
 from spawnmesh.session.v1 import budget_service_pb2 as service_pb
 from spawnmesh.session.v1 import output_pb2 as output_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import schedule_service_pb2 as schedule_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1 import token_service_pb2 as token_pb
 from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceServicer
 from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceServicer
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
+from spawnmesh.session.v1.schedule_service_pb2_grpc import ScheduleServiceServicer
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
 from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceServicer
@@ -30,6 +32,7 @@ from spawnmesh_session.rpc.claim_runs import claim_runs
 from spawnmesh_session.rpc.create_tenant import create_tenant
 from spawnmesh_session.rpc.decide_approval import decide_approval
 from spawnmesh_session.rpc.delete_agent import delete_agent
+from spawnmesh_session.rpc.delete_schedule import delete_schedule
 from spawnmesh_session.rpc.delete_session import delete_session
 from spawnmesh_session.rpc.delete_tenant import delete_tenant
 from spawnmesh_session.rpc.dependencies import Dependencies
@@ -40,6 +43,7 @@ from spawnmesh_session.rpc.fail_run import fail_run
 from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
 from spawnmesh_session.rpc.get_approval import get_approval
+from spawnmesh_session.rpc.get_schedule import get_schedule
 from spawnmesh_session.rpc.get_session import get_session
 from spawnmesh_session.rpc.get_session_usage import get_session_usage
 from spawnmesh_session.rpc.get_tenant import get_tenant
@@ -51,18 +55,24 @@ from spawnmesh_session.rpc.list_agents import list_agents
 from spawnmesh_session.rpc.list_approvals import list_approvals
 from spawnmesh_session.rpc.list_inbox import list_inbox
 from spawnmesh_session.rpc.list_output_sets import list_output_sets
+from spawnmesh_session.rpc.list_schedule_firings import list_schedule_firings
+from spawnmesh_session.rpc.list_schedules import list_schedules
 from spawnmesh_session.rpc.list_sessions import list_sessions
 from spawnmesh_session.rpc.list_tenants import list_tenants
+from spawnmesh_session.rpc.pause_schedule import pause_schedule
 from spawnmesh_session.rpc.publish_files import publish_files
 from spawnmesh_session.rpc.record_model_call import record_model_call
 from spawnmesh_session.rpc.release_run import release_run
 from spawnmesh_session.rpc.request_approval import request_approval
+from spawnmesh_session.rpc.resume_schedule import resume_schedule
 from spawnmesh_session.rpc.revoke_token import revoke_token
+from spawnmesh_session.rpc.run_schedule import run_schedule
 from spawnmesh_session.rpc.send_message import send_message
 from spawnmesh_session.rpc.spawn_session import spawn_session
 from spawnmesh_session.rpc.take_decision import take_decision
 from spawnmesh_session.rpc.update_agent import update_agent
 from spawnmesh_session.rpc.update_budget import update_budget
+from spawnmesh_session.rpc.update_schedule import update_schedule
 from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
 from spawnmesh_session.rpc.watch_call_limits import watch_call_limits
@@ -345,3 +355,50 @@ class TokenServicer(TokenServiceServicer):
         async with aclosing(watch_revoked_tokens(request, self.deps)) as responses:
             async for response in responses:
                 yield response
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleServicer(ScheduleServiceServicer):
+    """Forwards the RPCs of ScheduleService."""
+
+    deps: Dependencies
+
+    async def UpdateSchedule(
+        self, request: schedule_pb.UpdateScheduleRequest, context: Context
+    ) -> schedule_pb.UpdateScheduleResponse:
+        return await update_schedule(request, current_caller(), self.deps)
+
+    async def GetSchedule(
+        self, request: schedule_pb.GetScheduleRequest, context: Context
+    ) -> schedule_pb.GetScheduleResponse:
+        return await get_schedule(request, current_caller(), self.deps)
+
+    async def ListSchedules(
+        self, request: schedule_pb.ListSchedulesRequest, context: Context
+    ) -> schedule_pb.ListSchedulesResponse:
+        return await list_schedules(request, current_caller(), self.deps)
+
+    async def PauseSchedule(
+        self, request: schedule_pb.PauseScheduleRequest, context: Context
+    ) -> schedule_pb.PauseScheduleResponse:
+        return await pause_schedule(request, current_caller(), self.deps)
+
+    async def ResumeSchedule(
+        self, request: schedule_pb.ResumeScheduleRequest, context: Context
+    ) -> schedule_pb.ResumeScheduleResponse:
+        return await resume_schedule(request, current_caller(), self.deps)
+
+    async def DeleteSchedule(
+        self, request: schedule_pb.DeleteScheduleRequest, context: Context
+    ) -> schedule_pb.DeleteScheduleResponse:
+        return await delete_schedule(request, current_caller(), self.deps)
+
+    async def RunSchedule(
+        self, request: schedule_pb.RunScheduleRequest, context: Context
+    ) -> schedule_pb.RunScheduleResponse:
+        return await run_schedule(request, current_caller(), self.deps)
+
+    async def ListScheduleFirings(
+        self, request: schedule_pb.ListScheduleFiringsRequest, context: Context
+    ) -> schedule_pb.ListScheduleFiringsResponse:
+        return await list_schedule_firings(request, current_caller(), self.deps)

@@ -12,13 +12,14 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest, SpawnSessionResponse
 from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_core.ids import IdKind, is_id, new_id
-from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.telemetry import current_traceparent
 
 from spawnmesh_session.domain.agents import DEFAULT_AGENT_ID
 from spawnmesh_session.domain.inline_files import bytes_of_base64
-from spawnmesh_session.domain.runs import DEFAULT_RUN_TIMEOUT
+from spawnmesh_session.domain.runs import DEFAULT_RUN_TIMEOUT, CallingRun
 from spawnmesh_session.domain.spawns import SpawnSpec, mount_path_of
+from spawnmesh_session.operations.callers import calling_run_of
 from spawnmesh_session.operations.spawn_saga import SpawnCommand
 from spawnmesh_session.rpc.budget_messages import parse_new_limits
 from spawnmesh_session.rpc.dependencies import Dependencies
@@ -29,21 +30,21 @@ async def spawn_session(
     request: SpawnSessionRequest, caller: Caller, deps: Dependencies
 ) -> SpawnSessionResponse:
     """Spawn the session, or give the answer of the first call with the request_id."""
-    command = parse_spawn_command(request, caller)
+    command = parse_spawn_command(request, calling_run_of(caller))
     session = await deps.spawn_saga.spawn(caller.tenant_id, command)
     return SpawnSessionResponse(session=render_session(session))
 
 
-def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCommand:
+def parse_spawn_command(request: SpawnSessionRequest, calling: CallingRun | None) -> SpawnCommand:
     """Return the command with a new session id.
 
     If a run calls, its session is the parent. A client may name a parent.
     """
     parent_session_id, parent_run_id, parent_epoch = request.parent_session_id, "", 0
-    if caller.kind is CallerKind.RUN:
-        if parent_session_id not in ("", caller.session_id):
+    if calling is not None:
+        if parent_session_id not in ("", calling.session_id):
             raise not_found("session", parent_session_id)
-        parent_session_id, parent_run_id, parent_epoch = caller.session_id, caller.run_id, caller.epoch
+        parent_session_id, parent_run_id, parent_epoch = calling.session_id, calling.run_id, calling.epoch
     elif parent_session_id and not is_id(IdKind.SESSION, parent_session_id):
         raise invalid("parent_session_id", "is not a session id")
     _check_fork(request)

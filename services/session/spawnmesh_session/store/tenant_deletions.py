@@ -17,6 +17,8 @@ _SQL = load_statements(__name__)
 # Rows of sessions go before them. The tenant's own row goes last, and its deletion remains.
 TENANT_TABLES = TenantTables(
     rows=(
+        "schedules",
+        "schedule_firings",
         "model_calls",
         "budgets",
         "output_sets",

@@ -1,0 +1,206 @@
+"""Schedules: cron lines, their due times, and which of these are fired."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import takewhile
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.ids import IdKind, derived_id
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_session.domain.etags import etag_of_values
+
+MAX_SCHEDULE_COUNT = 100
+"""The most schedules of a tenant."""
+MAX_CAUGHT_UP = 100
+"""The most missed due times of a schedule that are fired, or are in its history."""
+MISSED_AFTER = timedelta(minutes=1)
+"""A due time that is found later than this was missed."""
+FAILED_AFTER = timedelta(minutes=10)
+"""A spawn that may succeed later is tried for so long."""
+UPCOMING_COUNT = 5
+
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
+_DEFAULT_ZONE = "UTC"
+_FIELD_COUNT = 5
+# Due times are at least a minute apart, so this window has at most MAX_CAUGHT_UP of them.
+_FIRST_WINDOW = timedelta(minutes=MAX_CAUGHT_UP)
+_WIDER = 4
+
+
+class OverlapPolicy(StrEnum):
+    """The policies for a due time while the session of an earlier firing goes on."""
+
+    SKIP = "SKIP"
+    ALLOW = "ALLOW"
+    REPLACE = "REPLACE"
+
+
+class CatchUpPolicy(StrEnum):
+    """The policies for due times that were missed."""
+
+    NONE = "NONE"
+    LATEST = "LATEST"
+    ALL = "ALL"
+
+
+class FiringOutcome(StrEnum):
+    """The results of a due time. DUE is none so far, and is shown to no caller."""
+
+    DUE = "DUE"
+    SPAWNED = "SPAWNED"
+    SKIPPED = "SKIPPED"
+    MISSED = "MISSED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule. `schedule_id` names one life of its name.
+
+    `spawn` is a serialized ScheduledSpawn. Due times up to `cursor_time` are in the history, or
+    count no more. `session_id` is the session of the newest firing that spawned one.
+    """
+
+    name: str
+    cron: str
+    time_zone: str
+    spawn: bytes
+    overlap: OverlapPolicy
+    catch_up: CatchUpPolicy
+    schedule_id: str = ""
+    paused: bool = False
+    cursor_time: datetime = _BEGINNING
+    session_id: str = ""
+    version: int = 0
+    create_time: datetime | None = None
+    updated_by: str = ""
+
+    @property
+    def etag(self) -> str:
+        """The etag: a hash of the life of the name and its version."""
+        return etag_of_values(self.schedule_id, self.version)
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The values that people change."""
+        return self.cron, self.time_zone, self.spawn, self.overlap, self.catch_up
+
+    def is_due_alike(self, other: "Schedule") -> bool:
+        """Return whether both have the same due times."""
+        return (self.cron, self.time_zone) == (other.cron, other.time_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A due time, or a call of RunSchedule, with its result.
+
+    `session_id` is the session that was spawned, or for SKIPPED the one that went on.
+    """
+
+    firing_id: str
+    due_time: datetime
+    fire_time: datetime
+    outcome: FiringOutcome
+    session_id: str = ""
+    error_reason: str = ""
+    error_message: str = ""
+    is_manual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DuePlan:
+    """The due times since the cursor: those to fire, and those that were missed, oldest first."""
+
+    to_fire: Sequence[datetime]
+    missed: Sequence[datetime]
+
+
+def check_due_times(cron: str, time_zone: str, now: datetime) -> None:
+    """Raise INVALID_REQUEST for a cron line that is malformed or never due, or an unknown zone."""
+    try:
+        zone_of(time_zone)
+    except (ValueError, OSError):  # `ZoneInfoNotFoundError` is a KeyError.
+        raise invalid("schedule.time_zone", "is no time zone of the IANA database") from None
+    except KeyError:
+        raise invalid("schedule.time_zone", "is no time zone of the IANA database") from None
+    if len(cron.split()) != _FIELD_COUNT:
+        raise invalid("schedule.cron", "has five fields: minute, hour, day of month, month, day of week")
+    try:
+        upcoming = next_due(cron, time_zone, now)
+    except CronSimError as error:
+        raise invalid("schedule.cron", f"is malformed: {str(error).lower()}") from None
+    if upcoming is None:
+        raise invalid("schedule.cron", "is never due")
+
+
+def zone_of(time_zone: str) -> ZoneInfo:
+    """Return the time zone. Raise KeyError, ValueError or OSError for one that does not exist."""
+    return ZoneInfo(time_zone or _DEFAULT_ZONE)
+
+
+def next_due(cron: str, time_zone: str, after: datetime) -> datetime | None:
+    """Return the first due time after a time; None if there is none within half a century."""
+    return next(iter(upcoming_due(cron, time_zone, after, 1)), None)
+
+
+def upcoming_due(cron: str, time_zone: str, after: datetime, count: int) -> list[datetime]:
+    """Return the first due times after a time, at most `count`, in UTC."""
+    times = CronSim(cron, after.astimezone(zone_of(time_zone)))
+    found: list[datetime] = []
+    for due in times:
+        # In the hour that clocks repeat, the library may name a time again.
+        at = due.astimezone(UTC)
+        if at > after and at not in found:
+            found.append(at)
+        if len(found) == count:
+            break
+    return found
+
+
+def newest_due(cron: str, time_zone: str, after: datetime, until: datetime) -> list[datetime]:
+    """Return the newest due times after one time and until another, at most MAX_CAUGHT_UP, in UTC.
+
+    The cost is bounded, however long that time is.
+    """
+    window, found = _FIRST_WINDOW, list[datetime]()
+    while True:
+        begin = max(after, until - window)
+        due = (one.astimezone(UTC) for one in CronSim(cron, begin.astimezone(zone_of(time_zone))))
+        found = sorted({one for one in takewhile(lambda one: one <= until, due) if one > begin})
+        if begin == after or len(found) >= MAX_CAUGHT_UP:
+            return found[-MAX_CAUGHT_UP:]
+        window *= _WIDER
+
+
+def plan_due(schedule: Schedule, now: datetime) -> DuePlan:
+    """Return what is to be done about the due times behind the cursor."""
+    due = newest_due(schedule.cron, schedule.time_zone, schedule.cursor_time, now)
+    in_time = [one for one in due if now - one <= MISSED_AFTER]
+    late = due[: len(due) - len(in_time)]
+    match schedule.catch_up:
+        case CatchUpPolicy.ALL:
+            return DuePlan(due, ())
+        case CatchUpPolicy.LATEST if late and not in_time:
+            return DuePlan(late[-1:], late[:-1])
+        case _:
+            return DuePlan(in_time, late)
+
+
+def firing_id_of(schedule_id: str, occasion: str) -> str:
+    """Return the id of the firing for a due time, or for the request_id of a call."""
+    return derived_id(IdKind.FIRING, f"{occasion}:{schedule_id}")
+
+
+def check_schedule_count(count: int) -> None:
+    """Raise SCHEDULE_COUNT_EXCEEDED if a tenant with so many schedules may have no further one."""
+    if count >= MAX_SCHEDULE_COUNT:
+        raise MeshError(
+            Reason.SCHEDULE_COUNT_EXCEEDED,
+            f"the tenant has {count} schedules, and {MAX_SCHEDULE_COUNT} are allowed; delete one",
+            facts={"limit": MAX_SCHEDULE_COUNT, "schedules": count},
+        )

@@ -1,0 +1,173 @@
+"""The spawns of schedules: at their due times, and at a call."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from spawnmesh.session.v1.schedule_pb2 import ScheduledSpawn
+from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
+from spawnmesh_core.audit_event import Record, work_event
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Connection, Database
+
+from spawnmesh_session.domain.job_kinds import WORKER
+from spawnmesh_session.domain.schedules import (
+    FAILED_AFTER,
+    Firing,
+    FiringOutcome,
+    OverlapPolicy,
+    Schedule,
+    firing_id_of,
+)
+from spawnmesh_session.domain.sessions import Session
+from spawnmesh_session.domain.spawns import may_succeed_later
+from spawnmesh_session.operations.family_kill import FamilyKiller
+from spawnmesh_session.store import runs, schedules, sessions
+
+SpawnScheduled = Callable[[str, SpawnSessionRequest], Awaitable[Session]]
+"""Spawns the session of a request for the tenant, as a client of it."""
+
+NAME_KEY = "schedule"
+"""The key of a session's metadata with the name of its schedule."""
+
+_SPAWN_SESSION = "spawnmesh.session.v1.SessionService/SpawnSession"
+
+
+def spawn_request_of(schedule: Schedule, request_id: str) -> SpawnSessionRequest:
+    """Return the request that spawns a session of the schedule."""
+    given = ScheduledSpawn.FromString(schedule.spawn)
+    request = SpawnSessionRequest(request_id=request_id)
+    for field, value in given.ListFields():
+        target = getattr(request, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            target.update(value)
+        elif field.is_repeated:
+            target.extend(value)
+        elif field.message_type is not None:
+            target.CopyFrom(value)
+        else:
+            setattr(request, field.name, value)
+    request.metadata[NAME_KEY] = schedule.name
+    return request
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledSpawner:
+    """Fires due times, and schedules that are called. Every step may be repeated."""
+
+    database: Database
+    killer: FamilyKiller
+    spawn: SpawnScheduled
+    record: Record
+
+    async def fire(self, tenant_id: str, schedule: Schedule, due: Firing, now: datetime) -> None:
+        """Fire a due time by the overlap policy, and write its result.
+
+        Raise the refusal of a spawn that may succeed later, unless it was tried for long enough.
+        """
+        earlier = await self._earlier(tenant_id, schedule)
+        if earlier is not None and schedule.overlap is OverlapPolicy.SKIP:
+            await self._end(tenant_id, schedule, due, FiringOutcome.SKIPPED, session_id=earlier)
+            return
+        if earlier is not None and schedule.overlap is OverlapPolicy.REPLACE:
+            await self._kill(tenant_id, earlier)
+        # The saga gives a repeat the same session.
+        occasion = due.due_time.isoformat()
+        request = spawn_request_of(schedule, f"schedule:{schedule.schedule_id}:{occasion}")
+        try:
+            session = await self.spawn(tenant_id, request)
+        except MeshError as error:
+            if may_succeed_later(error) and now - due.fire_time < FAILED_AFTER:
+                raise
+            await self._end(tenant_id, schedule, due, FiringOutcome.FAILED, error=error)
+            return
+        self.record(
+            work_event(WORKER, tenant_id, _SPAWN_SESSION, utc_now(), ("session_id", session.session_id))
+        )
+        await self._end(tenant_id, schedule, due, FiringOutcome.SPAWNED, session_id=session.session_id)
+
+    async def run_now(self, tenant_id: str, name: str, request_id: str) -> Firing:
+        """Spawn the session of the schedule, and return the firing. A repeat returns the first one.
+
+        Raise NOT_FOUND, and the refusals of a spawn.
+        """
+        async with self.database.pipelined(tenant_id) as connection:
+            schedule = await schedules.get_schedule(connection, tenant_id, name)
+            now = await runs.read_time(connection)
+            firing_id = firing_id_of(schedule.schedule_id, f"run {request_id}")
+            known = await schedules.find_firing(connection, tenant_id, schedule.schedule_id, firing_id)
+        if known is not None:
+            return known
+        request = spawn_request_of(schedule, f"schedule:{schedule.schedule_id}:run:{request_id}")
+        session = await self.spawn(tenant_id, request)
+        firing = Firing(firing_id, now, now, FiringOutcome.SPAWNED, session.session_id, is_manual=True)
+        async with self.database.pipelined(tenant_id) as connection:
+            locked = await schedules.lock_schedule_by_id(connection, tenant_id, schedule.schedule_id)
+            if locked is None:  # It was deleted meanwhile, and has no history.
+                return firing
+            await schedules.insert_firing(connection, tenant_id, schedule.schedule_id, firing)
+            await schedules.set_session(connection, tenant_id, schedule.schedule_id, session.session_id)
+            stored = await schedules.find_firing(connection, tenant_id, schedule.schedule_id, firing_id)
+        return stored or firing
+
+    async def _earlier(self, tenant_id: str, schedule: Schedule) -> str | None:
+        """Return the session of an earlier firing, if it goes on."""
+        if not schedule.session_id or schedule.overlap is OverlapPolicy.ALLOW:
+            return None
+        try:
+            session = await sessions.get_session(self.database, tenant_id, schedule.session_id)
+        except MeshError as error:
+            if not refused_with(error, Reason.NOT_FOUND):
+                raise
+            return None
+        return None if session.is_done else session.session_id
+
+    async def _kill(self, tenant_id: str, session_id: str) -> None:
+        try:
+            await self.killer.kill(tenant_id, session_id, None)
+        except MeshError as error:
+            if not refused_with(error, Reason.NOT_FOUND):
+                raise
+
+    async def _end(
+        self,
+        tenant_id: str,
+        schedule: Schedule,
+        due: Firing,
+        outcome: FiringOutcome,
+        *,
+        session_id: str = "",
+        error: MeshError | None = None,
+    ) -> None:
+        """Write the result, unless the schedule was deleted or another worker has written it."""
+        async with self.database.pipelined(tenant_id) as connection:
+            locked = await schedules.lock_schedule_by_id(connection, tenant_id, schedule.schedule_id)
+            if locked is None:
+                return
+            ended = replace(
+                due,
+                outcome=outcome,
+                fire_time=await runs.read_time(connection),
+                session_id=session_id,
+                error_reason=error.reason if error else "",
+                error_message=error.message if error else "",
+            )
+            is_first = await schedules.end_firing(connection, tenant_id, schedule.schedule_id, ended)
+            if is_first and outcome is FiringOutcome.SPAWNED:
+                await schedules.set_session(connection, tenant_id, schedule.schedule_id, session_id)
+
+
+async def store_due(
+    connection: Connection,
+    tenant_id: str,
+    schedule_id: str,
+    due_time: datetime,
+    outcome: FiringOutcome,
+    now: datetime,
+) -> None:
+    """Store a due time that is to be fired, or that was missed."""
+    firing_id = firing_id_of(schedule_id, due_time.isoformat())
+    firing = Firing(firing_id, due_time, now, outcome)
+    await schedules.insert_firing(connection, tenant_id, schedule_id, firing)

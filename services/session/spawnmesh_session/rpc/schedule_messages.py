@@ -1,0 +1,119 @@
+"""Parses and renders messages that several RPCs of ScheduleService share."""
+
+from datetime import UTC, datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.session.v1 import schedule_pb2 as pb
+from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
+from spawnmesh_core.errors import invalid
+
+from spawnmesh_session.domain.schedules import (
+    UPCOMING_COUNT,
+    CatchUpPolicy,
+    Firing,
+    FiringOutcome,
+    OverlapPolicy,
+    Schedule,
+    upcoming_due,
+)
+from spawnmesh_session.domain.sessions import Session
+from spawnmesh_session.operations.scheduled_spawns import SpawnScheduled
+from spawnmesh_session.operations.spawn_saga import SpawnSaga
+from spawnmesh_session.rpc.messages import parse_enum, parse_text
+from spawnmesh_session.rpc.spawn_session import parse_spawn_command
+
+_OVERLAP = "OVERLAP_POLICY_"
+_CATCH_UP = "CATCH_UP_POLICY_"
+_OUTCOME = "FIRING_OUTCOME_"
+
+
+def scheduled_spawns_by(saga: SpawnSaga) -> SpawnScheduled:
+    """Return what spawns the sessions of schedules with the saga, as clients do."""
+
+    async def spawn(tenant_id: str, request: SpawnSessionRequest) -> Session:
+        return await saga.spawn(tenant_id, parse_spawn_command(request, None))
+
+    return spawn
+
+
+def parse_schedule(message: pb.Schedule, current: Schedule | None, updated_by: str) -> Schedule:
+    """Return the schedule with what people change from the message, and the rest from `current`.
+
+    Raise INVALID_REQUEST for one without a task, and for a text with a NUL. The cron line is not
+    checked.
+    """
+    if not message.HasField("spawn"):
+        raise invalid("schedule.spawn", "is required: it has the task")
+    return Schedule(
+        name=message.name,
+        cron=" ".join(parse_text("schedule.cron", message.cron).split()),
+        time_zone=parse_text("schedule.time_zone", message.time_zone),
+        spawn=message.spawn.SerializeToString(deterministic=True),
+        overlap=_parse_overlap(message.overlap),
+        catch_up=_parse_catch_up(message.catch_up),
+        schedule_id=current.schedule_id if current else "",
+        version=current.version if current else 0,
+        updated_by=updated_by,
+    )
+
+
+def render_schedule(schedule: Schedule, now: datetime, newest: Firing | None) -> pb.Schedule:
+    """Render the schedule with its next due times after now, and its newest firing."""
+    upcoming: list[datetime] = []
+    if not schedule.paused:
+        upcoming = upcoming_due(schedule.cron, schedule.time_zone, now, UPCOMING_COUNT)
+    return pb.Schedule(
+        name=schedule.name,
+        cron=schedule.cron,
+        time_zone=schedule.time_zone,
+        spawn=pb.ScheduledSpawn.FromString(schedule.spawn),
+        overlap=pb.OverlapPolicy.Value(f"{_OVERLAP}{schedule.overlap}"),
+        catch_up=pb.CatchUpPolicy.Value(f"{_CATCH_UP}{schedule.catch_up}"),
+        paused=schedule.paused,
+        upcoming_times=map(_render_time, upcoming),
+        last_firing=render_firing(newest) if newest else None,
+        create_time=_render_time(schedule.create_time) if schedule.create_time else None,
+        updated_by=schedule.updated_by,
+        etag=schedule.etag,
+    )
+
+
+def render_firing(firing: Firing) -> pb.ScheduleFiring:
+    """Render a firing of the history."""
+    return pb.ScheduleFiring(
+        firing_id=firing.firing_id,
+        due_time=_render_time(firing.due_time),
+        fire_time=_render_time(firing.fire_time),
+        outcome=pb.FiringOutcome.Value(f"{_OUTCOME}{firing.outcome}"),
+        session_id=firing.session_id,
+        error_reason=firing.error_reason,
+        error_message=firing.error_message,
+        is_manual=firing.is_manual,
+    )
+
+
+def parse_outcome(outcome: int) -> FiringOutcome | None:
+    """Return the outcome of a request; None for any."""
+    return FiringOutcome(parse_enum(pb.FiringOutcome, outcome, _OUTCOME)) if outcome else None
+
+
+def parse_time(time: Timestamp, field: str) -> datetime:
+    """Return the time. Raise INVALID_REQUEST if it is malformed."""
+    try:
+        return time.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise invalid(field, "is not a valid time") from None
+
+
+def _parse_overlap(policy: int) -> OverlapPolicy:
+    return OverlapPolicy(parse_enum(pb.OverlapPolicy, policy, _OVERLAP)) if policy else OverlapPolicy.SKIP
+
+
+def _parse_catch_up(policy: int) -> CatchUpPolicy:
+    return CatchUpPolicy(parse_enum(pb.CatchUpPolicy, policy, _CATCH_UP)) if policy else CatchUpPolicy.NONE
+
+
+def _render_time(time: datetime) -> Timestamp:
+    rendered = Timestamp()
+    rendered.FromDatetime(time)
+    return rendered
