@@ -32,7 +32,7 @@ async def test_programs_of_the_page_work_against_a_mesh(stack: Stack, tmp_path: 
     token = stack.client_token(tenant)
     asynchronous = [part for part in PARTS if "await " in part]
     (blocking,) = [part for part in PARTS if "sync.connect" in part]
-    assert len(asynchronous) == 13
+    assert len(asynchronous) == 14
     (tmp_path / "whole.py").write_text(WHOLE)
     (tmp_path / "parts.py").write_text(
         AROUND.format(parts=textwrap.indent("\n".join(asynchronous), " " * 12))
@@ -47,3 +47,4 @@ async def test_programs_of_the_page_work_against_a_mesh(stack: Stack, tmp_path: 
     assert "42\nSAY HELLO.\n" in printed, "the answers of the mesh in memory"
     assert printed.count(" CLOSED None") == 1
     assert "'clerk'" in printed
+    assert " SPAWNED ses_" in printed, "the history of the schedule"

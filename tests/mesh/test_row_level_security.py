@@ -14,9 +14,10 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
-from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import schedule_pb2, schedule_service_pb2, session_pb2
 from spawnmesh.session.v1.output_pb2 import PublishFilesRequest
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
+from spawnmesh.session.v1.schedule_service_pb2_grpc import ScheduleServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
@@ -55,6 +56,7 @@ WITH_CONTENT = {
     "session.inbox_messages",
     "session.output_sets",
     "session.runs",  # The answer.
+    "session.schedules",
     "session.sessions",  # The label.
     "session.tenants",  # The display name.
     "transcript.entries",
@@ -117,6 +119,7 @@ async def _fill(stack: Stack, tenant: str, marker: str) -> None:
         )
         asker = await mesh.spawn(f"ask_user {json.dumps(asks)}", agent_id=_ASKER)
         await _register_observer(mesh, marker)
+        await _put_schedule(mesh, marker)
         files = [Attachment(f"{marker}.txt", f"the secret is {marker}\n".encode())]
         session = await mesh.spawn(
             f"Tell the names. {marker}",
@@ -163,6 +166,15 @@ async def _publish(stack: Stack, mesh: WireMesh, tenant: str, marker: str) -> No
 async def _waits(mesh: WireMesh, session_id: str) -> bool:
     run = (await mesh.session(session_id)).latest_run
     return run.state == session_pb2.RUN_STATE_WAITING_APPROVAL
+
+
+async def _put_schedule(mesh: WireMesh, marker: str) -> None:
+    """Create a schedule that is not due soon, and that has not fired."""
+    spawn = schedule_pb2.ScheduledSpawn(task=f"Sum up {marker}.", agent_id=_AGENT)
+    schedule = schedule_pb2.Schedule(name="yearly", cron="0 0 1 1 *", spawn=spawn)
+    request = schedule_service_pb2.UpdateScheduleRequest(schedule=schedule, allow_missing=True)
+    session = mesh.service("session")
+    await session.unary(ScheduleServiceStub(session.channel).UpdateSchedule, request, timeout_seconds=60)
 
 
 async def _register_observer(mesh: WireMesh, marker: str) -> None:

@@ -47,6 +47,18 @@ export type { DownloadOptions, Files } from "./files.js";
 export type { LiveEvent, LiveOptions } from "./live.js";
 export type { Mesh, MeshOptions, SessionsOptions, SpawnOptions } from "./mesh.js";
 export type { RetryPolicy } from "./retry.js";
+export type {
+  CatchUpPolicy,
+  FiringOutcome,
+  FiringsOptions,
+  OverlapPolicy,
+  Schedule,
+  ScheduleChange,
+  ScheduledSpawn,
+  ScheduleFiring,
+  ScheduleOptions,
+  Schedules,
+} from "./schedules.js";
 export type { Peer, Services } from "./services.js";
 export type { InterruptOptions, OutputsOptions, PublishedFile, RunResult, Session } from "./session.js";
 export type { OnProgress } from "./transfers.js";

@@ -3,6 +3,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs, durationMs } from "@bufbuild/protobuf/wkt";
 import {
+  type Budget as WireBudgetLimits,
   type BudgetSchema,
   BudgetLimit as WireLimit,
   type GetSessionUsageResponse as WireSessionUsage,
@@ -117,13 +118,7 @@ export function budgetView(one: WireBudget): SessionBudget {
   const { budget, usage } = one;
   return {
     sessionId: one.sessionId,
-    budget: {
-      cost: budget?.maxCostMicros ? Number(budget.maxCostMicros) / MICROS : undefined,
-      tokens: Number(budget?.maxTokenCount ?? 0) || undefined,
-      calls: Number(budget?.maxModelCallCount ?? 0) || undefined,
-      runTimeMs: (budget?.maxRunTime && durationMs(budget.maxRunTime)) || undefined,
-      waitMs: budget?.maxWait && durationMs(budget.maxWait),
-    },
+    budget: limitsView(budget),
     usage: {
       cost: Number(usage?.costMicros ?? 0) / MICROS,
       tokens: Number(usage?.tokenCount ?? 0),
@@ -134,6 +129,16 @@ export function budgetView(one: WireBudget): SessionBudget {
     etag: one.etag,
     updateTime: dateOf(one.updateTime),
     updatedBy: present(one.updatedBy),
+  };
+}
+
+export function limitsView(budget: WireBudgetLimits | undefined): Budget {
+  return {
+    cost: budget?.maxCostMicros ? Number(budget.maxCostMicros) / MICROS : undefined,
+    tokens: Number(budget?.maxTokenCount ?? 0) || undefined,
+    calls: Number(budget?.maxModelCallCount ?? 0) || undefined,
+    runTimeMs: (budget?.maxRunTime && durationMs(budget.maxRunTime)) || undefined,
+    waitMs: budget?.maxWait && durationMs(budget.maxWait),
   };
 }
 

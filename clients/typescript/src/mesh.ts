@@ -24,6 +24,7 @@ import {
 import { valueOf } from "./names.js";
 import { newRequestId } from "./request_id.js";
 import { type Clock, DEFAULT_RETRY, type RetryPolicy, SYSTEM_CLOCK } from "./retry.js";
+import { Schedules } from "./schedules.js";
 import { type Peer, Services } from "./services.js";
 import { Session } from "./session.js";
 import { MeshTransport, type Token } from "./transport.js";
@@ -131,6 +132,8 @@ export class Mesh {
   readonly approvals: Approvals;
   /** The files that are attached to sessions. */
   readonly files: Files;
+  /** Cron lines that spawn sessions. */
+  readonly schedules: Schedules;
   /** Addresses outside of the mesh that are sent the events of the tenant. */
   readonly webhooks: Webhooks;
   readonly #platform: Platform;
@@ -155,6 +158,7 @@ export class Mesh {
     this.agents = new Agents(this.services);
     this.approvals = new Approvals(this.services);
     this.files = new Files({ services: this.services, clock: this.#clock });
+    this.schedules = new Schedules(this.services);
     this.webhooks = new Webhooks(this.services);
   }
 

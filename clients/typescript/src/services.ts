@@ -9,6 +9,7 @@ import { ModelRouterService } from "./gen/spawnmesh/model_router/v1/model_router
 import { OperationService } from "./gen/spawnmesh/operations/v1/operation_service_pb.js";
 import { ApprovalService } from "./gen/spawnmesh/session/v1/approval_service_pb.js";
 import { BudgetService } from "./gen/spawnmesh/session/v1/budget_service_pb.js";
+import { ScheduleService } from "./gen/spawnmesh/session/v1/schedule_service_pb.js";
 import { SessionService } from "./gen/spawnmesh/session/v1/session_service_pb.js";
 import { TenantService } from "./gen/spawnmesh/session/v1/tenant_service_pb.js";
 import { TokenService } from "./gen/spawnmesh/session/v1/token_service_pb.js";
@@ -57,6 +58,9 @@ export class Services {
   }
   get budget(): Client<typeof BudgetService> {
     return this.client(BudgetService, "session");
+  }
+  get schedule(): Client<typeof ScheduleService> {
+    return this.client(ScheduleService, "session");
   }
   get transcript(): Client<typeof TranscriptService> {
     return this.client(TranscriptService, "transcript");

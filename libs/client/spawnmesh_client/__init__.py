@@ -56,6 +56,14 @@ if TYPE_CHECKING:
     from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
     from spawnmesh_client.outputs import OutputSet
     from spawnmesh_client.resource_views import Agent, Model, Plugin, Tenant
+    from spawnmesh_client.schedule_views import (
+        CatchUpPolicy,
+        FiringOutcome,
+        OverlapPolicy,
+        Schedule,
+        ScheduledSpawn,
+        ScheduleFiring,
+    )
     from spawnmesh_client.session import Session
     from spawnmesh_client.views import (
         Entry,
@@ -86,6 +94,9 @@ _NAMES = {
     "spawnmesh_client.outcomes": ("Result", "RunFailed", "RunNotDone"),
     "spawnmesh_client.outputs": ("OutputSet",),
     "spawnmesh_client.resource_views": ("Agent", "Model", "Plugin", "Tenant"),
+    "spawnmesh_client.schedule_views": (
+        "CatchUpPolicy", "FiringOutcome", "OverlapPolicy", "Schedule", "ScheduleFiring", "ScheduledSpawn",
+    ),
     "spawnmesh_client.session": ("Session",),
     "spawnmesh_client.views": (
         "Entry", "EntryKind", "EventKind", "Role", "Run", "RunState", "SessionEvent", "SessionMode",
@@ -114,6 +125,7 @@ __all__ = [
     "BudgetLimit",
     "BudgetUsage",
     "Cancelled",
+    "CatchUpPolicy",
     "Conflict",
     "DataLoss",
     "DeadlineExceeded",
@@ -123,6 +135,7 @@ __all__ = [
     "EntryKind",
     "EventKind",
     "FailedPrecondition",
+    "FiringOutcome",
     "InternalError",
     "InvalidRequest",
     "LiveEvent",
@@ -132,6 +145,7 @@ __all__ = [
     "NotFound",
     "Operation",
     "OutputSet",
+    "OverlapPolicy",
     "PermissionDenied",
     "Plugin",
     "Reason",
@@ -143,6 +157,9 @@ __all__ = [
     "RunFailed",
     "RunNotDone",
     "RunState",
+    "Schedule",
+    "ScheduleFiring",
+    "ScheduledSpawn",
     "Session",
     "SessionBudget",
     "SessionChanged",

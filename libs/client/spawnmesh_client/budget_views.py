@@ -114,17 +114,11 @@ def usage_view(answer: pb.GetSessionUsageResponse) -> SessionUsage:
 
 def budget_view(one: pb.SessionBudget) -> SessionBudget:
     """Return the view of a budget."""
-    limits, usage = one.budget, one.usage
+    usage = one.usage
     return view_of(
         SessionBudget,
         one,
-        budget=Budget(
-            cost=limits.max_cost_micros / 1e6 or None,
-            tokens=limits.max_token_count or None,
-            calls=limits.max_model_call_count or None,
-            run_time=limits.max_run_time.ToTimedelta() or None,
-            wait=limits.max_wait.ToTimedelta() if limits.HasField("max_wait") else None,
-        ),
+        budget=limits_view(one.budget),
         usage=BudgetUsage(
             usage.cost_micros / 1e6,
             usage.token_count,
@@ -134,4 +128,15 @@ def budget_view(one: pb.SessionBudget) -> SessionBudget:
         reached=tuple(
             word_of(BudgetLimit, number, pb.BudgetLimit.DESCRIPTOR) for number in one.reached_limits
         ),
+    )
+
+
+def limits_view(limits: pb.Budget) -> Budget:
+    """Return the view of the limits of a budget."""
+    return Budget(
+        cost=limits.max_cost_micros / 1e6 or None,
+        tokens=limits.max_token_count or None,
+        calls=limits.max_model_call_count or None,
+        run_time=limits.max_run_time.ToTimedelta() or None,
+        wait=limits.max_wait.ToTimedelta() if limits.HasField("max_wait") else None,
     )

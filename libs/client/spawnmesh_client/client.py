@@ -22,9 +22,11 @@ from spawnmesh_client.models import Models
 from spawnmesh_client.operations import Operations
 from spawnmesh_client.outcomes import Result
 from spawnmesh_client.plugins import Plugins
+from spawnmesh_client.schedules import Schedules
 from spawnmesh_client.session import Session, session_view
 from spawnmesh_client.settings import ClientSettings, ConnectionSettings, MeshEnvironment
 from spawnmesh_client.tenants import Tenants
+from spawnmesh_client.times import seconds_of
 from spawnmesh_client.token_peer import Token, TokenPeer
 from spawnmesh_client.view_of import number_of, view_of
 from spawnmesh_client.views import SearchHit, SessionEvent
@@ -93,7 +95,7 @@ class Mesh:
                 label=label,
                 metadata=metadata,
                 model=model,
-                run_timeout_seconds=_seconds(run_timeout),
+                run_timeout_seconds=None if run_timeout is None else seconds_of(run_timeout),
                 mount_path=mount_path,
                 parent_session_id=parent if isinstance(parent, str) else parent.session_id,
                 fork=_fork_point(fork_of, fork_at_seq),
@@ -188,6 +190,11 @@ class Mesh:
         return Plugins(self.wire)
 
     @property
+    def schedules(self) -> Schedules:
+        """The tenant's schedules, which spawn sessions by the clock."""
+        return Schedules(self.wire)
+
+    @property
     def tenants(self) -> Tenants:
         """All tenants. For operators of the mesh."""
         return Tenants(self.wire)
@@ -229,10 +236,6 @@ async def connect(
             opened = open_service(name, target, chosen, scheme=found.scheme)
             services[name] = TokenPeer(await stack.enter_async_context(opened), found.token)
         yield Mesh(WireMesh(services, chosen.max_message_bytes))
-
-
-def _seconds(time: float | timedelta | None) -> float | None:
-    return time.total_seconds() if isinstance(time, timedelta) else time
 
 
 def _untyped(words: dict[str, int]) -> dict[str, Any]:

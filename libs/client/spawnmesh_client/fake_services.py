@@ -29,6 +29,7 @@ from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_live import watch_transcript
 from spawnmesh_client.fake_records import Outcome, SessionRecord, now
 from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
+from spawnmesh_client.fake_schedules import FakeSchedules
 from spawnmesh_client.fake_webhooks import FakeWebhooks
 
 _POLL_SECONDS = 0.01
@@ -43,6 +44,7 @@ class FakeServices(FakeFiles):
         self.refusals: deque[MeshError] = deque()
         self.webhooks = FakeWebhooks(self._every_record)
         self._agents = FakeAgents()
+        self.schedules = FakeSchedules(self.SpawnSession, self._agents)
         self._budgets = FakeBudgets(self.records)
         self._requests: dict[str, tuple[bytes, str]] = {}
         self._deleted: set[str] = set()

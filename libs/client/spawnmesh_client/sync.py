@@ -24,6 +24,7 @@ from spawnmesh_client.models import Models
 from spawnmesh_client.operations import Operation, OperationFields, Operations
 from spawnmesh_client.outcomes import Result
 from spawnmesh_client.plugins import Plugins
+from spawnmesh_client.schedules import Schedules
 from spawnmesh_client.session import Session
 from spawnmesh_client.settings import ConnectionSettings
 from spawnmesh_client.tenants import Tenants
@@ -216,6 +217,20 @@ class SyncPlugins(_Group):
     deliveries = _iterated(Plugins.deliveries)
 
 
+class SyncSchedules(_Group):
+    """`mesh.schedules`."""
+
+    put = _blocking(Schedules.put)
+    update = _blocking(Schedules.update)
+    get = _blocking(Schedules.get)
+    list = _blocking(Schedules.list)
+    pause = _blocking(Schedules.pause)
+    resume = _blocking(Schedules.resume)
+    delete = _blocking(Schedules.delete)
+    run = _blocking(Schedules.run)
+    firings = _iterated(Schedules.firings)
+
+
 class SyncTenants(_Group):
     """`mesh.tenants`."""
 
@@ -291,6 +306,11 @@ class SyncMesh:
     def plugins(self) -> SyncPlugins:
         """The tenant's plugins."""
         return SyncPlugins(self._inner.plugins, self._loop)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """The tenant's schedules, which spawn sessions by the clock."""
+        return SyncSchedules(self._inner.schedules, self._loop)
 
     @property
     def tenants(self) -> SyncTenants:

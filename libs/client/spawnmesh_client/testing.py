@@ -6,10 +6,12 @@
     assert result.text == "42"
 
 It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
-sessions, transcripts, files, agents, approvals, budgets and webhooks; every other call is refused.
-`Session.live` yields the text of each answer in two deltas before its entry. Webhooks are sent
-nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions, the ends of runs and the
-published files, as received. `sync.blocking(FakeMesh())` gives its blocking methods.
+sessions, transcripts, files, agents, approvals, budgets, webhooks and schedules; every other call
+is refused. `Session.live` yields the text of each answer in two deltas before its entry. Webhooks
+are sent nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions, the ends of runs
+and the published files, as received. Schedules fire nothing by the clock and have no
+`upcoming_times`: `mesh.schedules.run` spawns their sessions. Of a cron line, only the number of its
+fields is checked. `sync.blocking(FakeMesh())` gives its blocking methods.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -207,10 +209,10 @@ class _FakeConnection(Connection):
 
     def _handler(self, method: Any) -> Any:
         name = method.path.rpartition("/")[2]
-        handler = getattr(self.services, name, None) or getattr(self.services.webhooks, name, None)
-        if handler is None:
-            raise MeshError(Reason.INTERNAL, f"FakeMesh has no {method.path}")
-        return handler
+        for services in (self.services, self.services.webhooks, self.services.schedules):
+            if handler := getattr(services, name, None):
+                return handler
+        raise MeshError(Reason.INTERNAL, f"FakeMesh has no {method.path}")
 
 
 class _FakeChannel:

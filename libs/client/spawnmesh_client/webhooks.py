@@ -7,15 +7,14 @@ from types import EllipsisType
 from typing import TYPE_CHECKING
 
 from google.protobuf.field_mask_pb2 import FieldMask
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import webhook_pb2 as pb
 from spawnmesh.hook.v1 import webhook_service_pb2 as rpc
 from spawnmesh.hook.v1.webhook_service_pb2_grpc import WebhookServiceStub
 from spawnmesh_calls.field_masks import EVERY_FIELD
-from spawnmesh_core.clock import utc_now
 from spawnmesh_core.webhook_signature import SignatureRefused
 
 from spawnmesh_client.pages import paged
+from spawnmesh_client.times import seconds_of, stamp_of
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.view_of import duration_of, number_of
 from spawnmesh_client.webhook_messages import WebhookMessage, verify
@@ -145,7 +144,7 @@ class Webhooks:
         request = rpc.RotateWebhookSecretRequest(
             name=name,
             request_id=request_id or uuid.uuid4().hex,
-            keep_previous=None if keep_previous is None else duration_of(_seconds(keep_previous)),
+            keep_previous=None if keep_previous is None else duration_of(seconds_of(keep_previous)),
         )
         answer = await self._peer.unary(self._stub.RotateWebhookSecret, request)
         return webhook_view(answer.webhook), answer.secret
@@ -182,8 +181,8 @@ class Webhooks:
             state=pb.WebhookDeliveryState.ValueType(number),
             event_type=event_type_number(event_type),
             session_id=session_id,
-            start_time=None if since is None else _stamp(since),
-            end_time=None if before is None else _stamp(before),
+            start_time=None if since is None else stamp_of(since),
+            end_time=None if before is None else stamp_of(before),
         )
         async for one in paged(self._peer, self._stub.ListWebhookDeliveries, request, "deliveries"):
             yield delivery_view(one)
@@ -204,7 +203,7 @@ class Webhooks:
 
         `since` is as for `deliveries`. Return how many were queued. Raises NotFound.
         """
-        request = rpc.ReplayWebhookDeliveriesRequest(name=name, failed_since_time=_stamp(since))
+        request = rpc.ReplayWebhookDeliveriesRequest(name=name, failed_since_time=stamp_of(since))
         count, has_more = 0, True
         while has_more:
             answer = await self._peer.unary(self._stub.ReplayWebhookDeliveries, request)
@@ -227,20 +226,6 @@ def _message(
         name=name,
         url=url,
         event_types=event_type_numbers(event_types),
-        timeout=None if timeout is None else duration_of(_seconds(timeout)),
+        timeout=None if timeout is None else duration_of(seconds_of(timeout)),
         etag=etag,
     )
-
-
-def _seconds(time: timedelta | float) -> float:
-    return time.total_seconds() if isinstance(time, timedelta) else time
-
-
-def _stamp(time: datetime | timedelta) -> Timestamp:
-    """Return the time, or that time ago. Raises ValueError for a time without a zone."""
-    at = utc_now() - time if isinstance(time, timedelta) else time
-    if at.tzinfo is None:
-        raise ValueError("a time needs its zone, as datetime.now(UTC) has it")
-    stamp = Timestamp()
-    stamp.FromDatetime(at)
-    return stamp

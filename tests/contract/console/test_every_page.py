@@ -104,7 +104,8 @@ async def test_a_tenant_sees_nothing_of_another(
 async def test_a_tenant_changes_nothing_of_another(furnished: Furnished, signed_in: SignedIn) -> None:
     outsider = await signed_in()
     before = await snapshot(furnished.tenant.mesh)
-    ids = (*furnished.sessions, furnished.waiting_approval, furnished.plugin, f"/{furnished.webhook}/")
+    names = (furnished.plugin, f"/{furnished.webhook}/", f"/{furnished.schedule}/")
+    ids = (*furnished.sessions, furnished.waiting_approval, *names)
     sent = 0
     for address in post_addresses(furnished):
         if any(one in address for one in ids):

@@ -23,7 +23,17 @@ from tests.support.security.tenants import Filled, settled_rows, stored_rows
 
 REFUSALS = {"NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "ABORTED"}
 
-CHOSEN = {"agent", "event_key", "file_name", "plugin", "request", "source", "tool_call"}
+CHOSEN = {
+    "agent",
+    "event_key",
+    "file_name",
+    "plugin",
+    "request",
+    "schedule",
+    "source",
+    "tool_call",
+    "webhook",
+}
 """Kinds of ids that a caller chooses for its own things. Two tenants may choose the same."""
 
 HARMLESS = {
@@ -34,11 +44,15 @@ HARMLESS = {
     "ListApprovals session": "a filter of its own rows",
     "ListDeliveries run": "a filter of its own rows",
     "ListDeliveries session": "a filter of its own rows",
+    "ListWebhookDeliveries session": "a filter of its own rows",
     "ListOutputSets run": "a filter of its own rows",
     "ListSets session": "a filter of its own rows",
     "RequestApproval entry": "a name of a call of its own run",
     "RevokeToken token_id": "it is revoked in its own tenant alone",
     "TakeDecision entry": "no approval of its own run has this name",
+    "UpdateSchedule firing_id": "what is returned alone is ignored in requests",
+    "UpdateSchedule session": "what is returned alone is ignored in requests",
+    "UpdateSchedule set_id": "its firing is refused",
     "UploadFile sha256": "the bytes must be sent all the same",
     "UploadFile upload_id": "it names a new upload of its own",
     "VerifyTranscript chain_hash": "a mismatch of its own transcript",

@@ -51,6 +51,11 @@ _EXAMPLES: dict[str, Callable[[Furnished], Sequence[str]]] = {
         f"/webhooks/{one.webhook}?state=FAILED&type=webhook.test",
         f"/webhooks/{one.webhook}?part=deliveries",
     ],
+    "/schedules/{name}": lambda one: [
+        f"/schedules/{one.schedule}",
+        f"/schedules/{one.schedule}?outcome=FAILED",
+        f"/schedules/{one.schedule}?part=firings",
+    ],
     "/sign-in/oidc": lambda one: [],  # Its tests have an identity provider.
     "/sign-in/oidc/callback": lambda one: [],
 }
@@ -73,11 +78,12 @@ def addresses_of(route: Route, furnished: Furnished) -> Sequence[str]:
     """
     if route.path in _EXAMPLES and route.methods and "GET" in route.methods:
         return _EXAMPLES[route.path](furnished)
+    names = {"webhooks": furnished.webhook, "schedules": furnished.schedule}
     known = {
         "session_id": furnished.done,
         "approval_id": furnished.waiting_approval,
         "agent_id": furnished.agent,
-        "name": furnished.webhook if route.path.startswith("/webhooks/") else furnished.plugin,
+        "name": names.get(route.path.split("/")[1], furnished.plugin),
     }
     unknown = set(_PARAMETER.findall(route.path)) - known.keys()
     assert not unknown, f"{route.path} needs an example in tests/support/console/addresses.py"

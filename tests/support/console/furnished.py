@@ -1,5 +1,5 @@
 """A tenant with something on every page: sessions in all states, approvals, agents, plugins,
-webhooks, files.
+webhooks, schedules, files.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from spawnmesh_client.session import Session
 
 from tests.support.console.budgets import waiting_session
 from tests.support.console.published import file_of, publishing_session
+from tests.support.console.schedules import put_schedule
 from tests.support.console.visitors import ConsoleTenant
 from tests.support.waiting import eventually
 
@@ -49,6 +50,7 @@ class Furnished:
     agent: str
     plugin: str
     webhook: str
+    schedule: str
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -73,6 +75,8 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
     address = f"{_HOSTILE_ADDRESS}{marker}"
     await mesh.webhooks.put("hook", url=address, allow_unreachable=True)
     await mesh.webhooks.test("hook")
+    await put_schedule(mesh, "nightly", f"Say hello. {hostile}", metadata={"note": MARKUP})
+    fired = await mesh.schedules.run("nightly")
     long = " ".join(f"{marker} word{number}" for number in range(_WORDS))
     files = [Attachment(f"notes {marker}.txt", long.encode()), Attachment("empty.bin", b"")]
     done, parent, waiting, asking, killed = await asyncio.gather(
@@ -84,7 +88,7 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
         mesh.spawn(hostile, model="scripted/slow", label="killed"),
     )  # fmt: skip
     await killed.kill()
-    await asyncio.gather(done.result(), parent.result())
+    await asyncio.gather(done.result(), parent.result(), (await mesh.session(fired.session_id)).result())
     (child,) = [one async for one in parent.children()]
     await child.result()
     # The names and types that are stored are those without unseen characters and reserved ones.
@@ -111,6 +115,7 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
         "clerk",
         "watcher",
         "hook",
+        "nightly",
     )
 
 
@@ -138,5 +143,6 @@ async def snapshot(mesh: Mesh) -> list[str]:
     approvals = [one async for one in mesh.approvals.list()]
     # A webhook begins to fail when its first message is sent.
     webhooks = [replace(one, failing_since_time=None) for one in await mesh.webhooks.list()]
-    others = (await mesh.agents.list(), await mesh.plugins.list(), webhooks, approvals, events, sessions)
+    named = (await mesh.agents.list(), await mesh.plugins.list(), webhooks, await mesh.schedules.list())
+    others = (*named, approvals, events, sessions)
     return [str(one) for one in others]

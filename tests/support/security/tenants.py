@@ -13,17 +13,23 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as hooks
+from spawnmesh.hook.v1 import webhook_pb2
+from spawnmesh.hook.v1 import webhook_service_pb2 as webhooks
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.webhook_service_pb2_grpc import WebhookServiceStub
 from spawnmesh.session.v1 import approval_pb2 as approvals
 from spawnmesh.session.v1 import budget_pb2 as budgets
 from spawnmesh.session.v1 import budget_service_pb2 as budget_calls
 from spawnmesh.session.v1 import output_pb2 as outputs
 from spawnmesh.session.v1 import run_service_pb2 as runs
+from spawnmesh.session.v1 import schedule_pb2 as schedules
+from spawnmesh.session.v1 import schedule_service_pb2 as schedule_calls
 from spawnmesh.session.v1 import session_service_pb2 as sessions
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh.session.v1 import token_service_pb2 as tokens
 from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
+from spawnmesh.session.v1.schedule_service_pb2_grpc import ScheduleServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 from spawnmesh.transcript.v1 import entry_pb2
@@ -47,6 +53,14 @@ from tests.support.waiting import eventually
 _SECONDS = 3_600.0
 _DEAD_ENDPOINT = "grpc://127.0.0.1:1"
 _QUIET_READS = 20
+_FIRINGS = """
+    insert into session.schedule_firings (tenant_id, schedule_id, firing_id, due_time, fire_time, outcome,
+        error_reason, error_message)
+    select tenant_id, schedule_id, 'fir_' || md5(tenant_id || n), now() - n * interval '1 hour', now(),
+        'FAILED', 'SPAWN_FAILED', %s
+    from session.schedules, generate_series(1, 2) n where tenant_id = %s
+    on conflict do nothing
+"""
 _WORK_TIMES = ["collect_time", "work_time", "next_retention_time"]
 
 
@@ -87,13 +101,14 @@ class Filled:
 
 
 async def fill_tenant(stack: Stack) -> Filled:
-    """Create a tenant with a running session and a child of it, files, a plugin and an agent."""
+    """Create a tenant with a running session and its child, files, a plugin, a webhook and an agent."""
     unique = uuid4().hex[:12]
     tenant = Filled(stack, f"t-{unique}", f"marker{uuid4().hex}")
     tenant.ids |= {
         "tenant_id": tenant.tenant_id,
         "agent": f"agent-{unique}",
         "plugin": f"plugin-{unique}",
+        "webhook": f"webhook-{unique}",
         "file_name": f"file-{unique}.txt",
         "request": uuid4().hex,
         "tool_call": f"call-{unique}",
@@ -102,6 +117,7 @@ async def fill_tenant(stack: Stack) -> Filled:
         "job_kind": "notify_parent",
         "job_key": f"job-{unique}",
         "source": f"source-{unique}",
+        "schedule": f"schedule-{unique}",
     }
     async with tenant.connected(stack.admin_token()) as operator:
         settings = tenant_pb2.TenantSettings()
@@ -132,6 +148,8 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
         hooks.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True),
         timeout_seconds=60,
     )
+    ids["webhook_event"] = await fill_webhook(client, ids["webhook"])
+    await put_schedule(client, ids["schedule"], marker)
     kept = Attachment(ids["file_name"], f"{marker} kept for later".encode())
     ids["upload_id"] = (await upload_file(client.service("attachment-blob"), kept)).upload_id
     data = f"{marker} attached".encode()
@@ -152,6 +170,32 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
     revoked = tokens.RevokeTokenRequest(token_id=ids["token_id"])
     revoked.expire_time.FromSeconds(int(utc_now().timestamp()) + 3_600)
     await session.unary(TokenServiceStub(session.channel).RevokeToken, revoked, timeout_seconds=60)
+
+
+async def fill_webhook(client: WireMesh, name: str) -> str:
+    """Create a webhook that no event of these tests is sent to, and test it. Return the event's id."""
+    peer = client.service("hook")
+    stub = WebhookServiceStub(peer.channel)
+    webhook = webhook_pb2.Webhook(
+        name=name,
+        url="https://127.0.0.1:1/hooks",
+        event_types=[webhook_pb2.WEBHOOK_EVENT_TYPE_TRANSCRIPT_COMPACTED],
+    )
+    request = webhooks.UpdateWebhookRequest(webhook=webhook, allow_missing=True, allow_unreachable=True)
+    await peer.unary(stub.UpdateWebhook, request, timeout_seconds=60)
+    tested = await peer.unary(stub.TestWebhook, webhooks.TestWebhookRequest(name=name), timeout_seconds=60)
+    return str(tested.delivery.event_id)
+
+
+async def put_schedule(client: WireMesh, name: str, marker: str) -> None:
+    """Create a schedule that is paused, so that it does nothing by itself."""
+    peer = client.service("session")
+    stub = ScheduleServiceStub(peer.channel)
+    spawn = schedules.ScheduledSpawn(task=f"{marker} now and then", label=marker)
+    schedule = schedules.Schedule(name=name, cron="0 0 1 1 *", spawn=spawn)
+    created = schedule_calls.UpdateScheduleRequest(schedule=schedule, allow_missing=True)
+    await peer.unary(stub.UpdateSchedule, created, timeout_seconds=60)
+    await peer.unary(stub.PauseSchedule, schedule_calls.PauseScheduleRequest(name=name), timeout_seconds=60)
 
 
 async def _work_on_the_run(tenant: Filled) -> None:
@@ -282,9 +326,11 @@ async def _read_stored_ids(tenant: Filled) -> bool:
     """Read the ids that no answer has had. Return whether all are there."""
     wanted = {
         "blob_id": "select blob_id from transcript.payloads where tenant_id = %s and is_stored",
+        "firing_id": "select firing_id from session.schedule_firings where tenant_id = %s order by firing_id",
         "keys": "select key from session.inbox_messages where tenant_id = %s and text like '%% message'",
     }
     async with await psycopg.AsyncConnection.connect(tenant.stack.superuser_dsn) as connection:
+        await connection.execute(_FIRINGS, (tenant.marker, tenant.tenant_id))
         for kind, query in wanted.items():
             row = await (await connection.execute(query, (tenant.tenant_id,))).fetchone()
             if row is None:

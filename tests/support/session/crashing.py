@@ -126,6 +126,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         budgets=unused,
         budget_waits=unused,
         model_calls=unused,
+        scheduled=unused,
         sender=unused,
         run_changes=unused,
         deleter=replace(

@@ -29,6 +29,8 @@ TABLES = (
     "output_sets",
     "budgets",
     "model_calls",
+    "schedules",
+    "schedule_firings",
     "agents",
 )
 
@@ -105,6 +107,17 @@ _FILL = (
         largest_cost_micros, budget_session_ids, root_session_id, create_time)
     select tenant_id, 'cal' || substr(session_id, 4), session_id, 'run' || substr(session_id, 4), 1, 1,
         array[session_id], session_id, end_time
+    from session.sessions where tenant_id = any (%(tenants)s)
+    """,
+    """
+    insert into session.schedules (tenant_id, name, schedule_id, cron, time_zone, spawn, overlap, catch_up,
+        cursor_time)
+    select tenant_id, 's-' || n, 'sch-' || n, '* * * * *', '', '', 'SKIP', 'NONE', now()
+    from unnest(%(tenants)s::text[]) tenant_id, generate_series(1, 100) n
+    """,
+    """
+    insert into session.schedule_firings (tenant_id, schedule_id, firing_id, due_time, fire_time, outcome)
+    select tenant_id, 'sch-1', 'fir' || substr(session_id, 4), end_time, end_time, 'SPAWNED'
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """

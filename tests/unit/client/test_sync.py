@@ -23,6 +23,7 @@ from spawnmesh_client.loop_thread import LoopThread
 from spawnmesh_client.models import Models
 from spawnmesh_client.operations import Operation, Operations
 from spawnmesh_client.plugins import Plugins
+from spawnmesh_client.schedules import Schedules
 from spawnmesh_client.session import Session
 from spawnmesh_client.tenants import Tenants
 from spawnmesh_client.webhooks import Webhooks
@@ -51,6 +52,7 @@ PAIRS = [
     (Operation, sync.SyncOperation),
     (Operations, sync.SyncOperations),
     (Plugins, sync.SyncPlugins),
+    (Schedules, sync.SyncSchedules),
     (Tenants, sync.SyncTenants),
     (Webhooks, sync.SyncWebhooks),
 ]

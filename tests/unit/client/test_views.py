@@ -11,9 +11,23 @@ from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import delivery_pb2, event_pb2, hook_service_pb2, webhook_pb2
 from spawnmesh.model_router.v1 import routing_pb2
-from spawnmesh.session.v1 import approval_pb2, budget_pb2, session_pb2, session_service_pb2, tenant_pb2
+from spawnmesh.session.v1 import (
+    approval_pb2,
+    budget_pb2,
+    schedule_pb2,
+    session_pb2,
+    session_service_pb2,
+    tenant_pb2,
+)
 from spawnmesh.transcript.v1 import entry_pb2, search_service_pb2
-from spawnmesh_client import approval_views, budget_views, resource_views, views, webhook_views
+from spawnmesh_client import (
+    approval_views,
+    budget_views,
+    resource_views,
+    schedule_views,
+    views,
+    webhook_views,
+)
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.outcomes import RunFailed, RunNotDone
 from spawnmesh_client.session import Session
@@ -44,6 +58,7 @@ MESSAGES: dict[type[Any], Any] = {
     resource_views.PluginDelivery: delivery_pb2.Delivery,
     resource_views.TenantDeletion: tenant_pb2.TenantDeletion,
     resource_views.Tenant: tenant_pb2.Tenant,
+    schedule_views.ScheduleFiring: schedule_pb2.ScheduleFiring,
     webhook_views.WebhookAttempt: webhook_pb2.WebhookAttempt,
 }
 ENUMS: dict[Any, Any] = {
@@ -68,6 +83,9 @@ ENUMS: dict[Any, Any] = {
     resource_views.DeliveryDecision: delivery_pb2.DeliveryDecision,
     resource_views.HookKind: event_pb2.HookKind,
     resource_views.FailurePolicy: hook_service_pb2.FailurePolicy,
+    schedule_views.OverlapPolicy: schedule_pb2.OverlapPolicy,
+    schedule_views.CatchUpPolicy: schedule_pb2.CatchUpPolicy,
+    schedule_views.FiringOutcome: schedule_pb2.FiringOutcome,
     webhook_views.WebhookDeliveryState: webhook_pb2.WebhookDeliveryState,
     resource_views.Grant: hook_service_pb2.Grant,
     resource_views.TenantState: tenant_pb2.TenantState,

@@ -13,11 +13,11 @@ from spawnmesh_console.domain.webhooks import (
     WrongWebhook,
     answer_words,
     delivery_state,
-    refusal_words,
     replay_notice,
     time_kept,
     webhook_state,
 )
+from spawnmesh_console.web.failures import refusal_words
 
 SENT = SentWebhook("billing", "https://hooks.example.com/in", ("run.ended", "budget.reached"), "2.5")
 

@@ -17,12 +17,17 @@ REQUEST_IDS = {
     "PublishFiles",
     "RecountTranscript",
     "RelayNativeStop",
+    "RotateWebhookSecret",
+    "RunSchedule",
     "SendMessage",
     "SpawnSession",
     "TierTranscript",
 }
 """The RPCs whose caller chooses an id for their repeats."""
 PAGE_FIELDS = {"page_size", "page_token", "next_page_token", "has_more"}
+NO_LISTS = {
+    "ReplayWebhookDeliveries": "`has_more` says that messages are left to replay; it returns none",
+}
 MAX_PAGE_SIZE = 5000
 OTHER_KEYS = {
     "spawnmesh.hook.v1.Revise.idempotency_key": "it names an objection of a plugin, not a call",
@@ -82,7 +87,7 @@ def defects_of(method: MethodDescriptor) -> Iterator[str]:
 
 def is_list(method: MethodDescriptor) -> bool:
     """Return whether an RPC returns the items of a list, and no stream of them."""
-    if method.server_streaming or method.client_streaming:
+    if method.server_streaming or method.client_streaming or method.name in NO_LISTS:
         return False
     fields = {*method.input_type.fields_by_name, *method.output_type.fields_by_name}
     return method.name.startswith(("List", "Search", "Expand")) or bool(fields & PAGE_FIELDS)
@@ -102,6 +107,10 @@ def test_what_identifies_the_repeat_of_a_call_is_its_request_id() -> None:
     assert others == OTHER_KEYS.keys()
 
 
+def _ending(field: FieldDescriptor) -> str:
+    return "_times" if field.is_repeated else "_time"
+
+
 def test_times_end_in_time_and_durations_have_no_unit_in_their_names() -> None:
     times = [
         field
@@ -109,7 +118,7 @@ def test_times_end_in_time_and_durations_have_no_unit_in_their_names() -> None:
         if field.message_type is not None and field.message_type.full_name == "google.protobuf.Timestamp"
     ]
     assert len(times) > 20
-    assert [field.full_name for field in times if not field.name.endswith("_time")] == []
+    assert [field.full_name for field in times if not field.name.endswith(_ending(field))] == []
     units = ("_seconds", "_millis", "_ms", "_minutes", "_days")
     assert [field.full_name for field in fields() if field.name.endswith(units)] == []
 

@@ -39,6 +39,7 @@ _ADVICE = {
     Reason.BUDGET_BELOW_USAGE: "`spawnmesh budget SESSION_ID` shows what is used",
     Reason.BUDGET_MISSING: "spawn another one with --budget",
     Reason.WEBHOOK_COUNT_EXCEEDED: "`spawnmesh webhook list` lists them",
+    Reason.SCHEDULE_COUNT_EXCEEDED: "`spawnmesh schedule list` lists them",
     Reason.SESSION_CLOSED: "spawn another one; with --open it takes messages after its first run",
     Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED: _SMALLER,
     Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED: _SMALLER,
@@ -56,12 +57,17 @@ _ADVICE = {
     Reason.INTERNAL: "tell the operator the trace id",
 }
 
+_ADVICE_FOR_FIELDS = {
+    "schedule.cron": "for example, '0 9 * * 1-5' is due at 9:00 on weekdays",
+    "schedule.time_zone": "for example, Europe/Berlin is one",
+}
 _LISTED_BY = {
     "session": "sessions",
     "transcript": "sessions",
     "tenant": "tenant list",
     "plugin": "hooks list",
     "webhook": "webhook list",
+    "schedule": "schedule list",
     "approval": "approvals list --all",
     "attachment set": "attachments list",
     "model, credential or provider": "router health",
@@ -91,7 +97,8 @@ def _advice(error: MeshError) -> str:
     if isinstance(error, LocalRefusal):
         return ""
     if Reason.NOT_FOUND not in (error.reason, error.facts.get("cause")):
-        return _ADVICE.get(error.reason, "")
+        fields = [item.field for item in error.violations if item.field in _ADVICE_FOR_FIELDS]
+        return _ADVICE_FOR_FIELDS[fields[0]] if fields else _ADVICE.get(error.reason, "")
     kind, identifier = error.facts.get("resource", ""), error.facts.get("id", "")
     if kind == "file of that name in attachment set":
         return f"`spawnmesh attachments show {identifier}` lists what there is"

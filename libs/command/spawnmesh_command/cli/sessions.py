@@ -123,7 +123,7 @@ def spawn(
 
     The exit code is then 0 only if the run succeeded.
     """
-    pairs = _pairs(metadata or ())
+    pairs = pairs_of(metadata or ())
     wanted = [attach_from_of(text) for text in attach_from or ()]
     limits = budget_of(budget)
     if fork_of and not fork_at:
@@ -159,7 +159,7 @@ def spawn(
             return *await wait_for_end(), ""
         spawned.latest_run.ClearField("result_text")  # A repeated spawn can have one.
         print_session(spawned)
-        _print_console(context, spawned)
+        print_console(context, spawned.session_id)
         ended, done = await live.print_run(mesh, spawned, shown, wait_for_end)
         return ended, done, await published_text(mesh, ended.latest_run)
 
@@ -169,15 +169,15 @@ def spawn(
         _print(session, as_json)
     _print_published(published)
     if not wait_for_it and not as_json:
-        _print_console(context, session)
+        print_console(context, session.session_id)
     if wait_for_it:
         _end(session, done, timeout, as_json)
 
 
-def _print_console(context: typer.Context, session: session_pb2.Session) -> None:
+def print_console(context: typer.Context, session_id: str) -> None:
     """Print where the console of a mesh on this machine shows the session, if it has one."""
     if console := find_endpoints(settings_of(context)).console:
-        print(f"console  {console}/sessions/{session.session_id}", flush=True)
+        print(f"console  {console}/sessions/{session_id}", flush=True)
 
 
 def _print_published(text: str) -> None:
@@ -309,7 +309,7 @@ def kill(context: typer.Context, session_id: SessionId, as_json: AsJson = False)
         print(f"ended; runs killed: {answer.killed_run_count}")
 
 
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
+def pairs_of(texts: Sequence[str]) -> dict[str, str]:
     """Return the values by their keys. Raise BadParameter for a text that is not KEY=VALUE."""
     pairs: dict[str, str] = {}
     for text in texts:

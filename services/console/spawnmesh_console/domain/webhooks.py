@@ -132,11 +132,6 @@ def replay_notice(count: int) -> str:
     return "One message is sent again." if count == 1 else f"{count:,} messages are sent again."
 
 
-def refusal_words(message: str, descriptions: Sequence[str]) -> str:
-    """Return why the mesh refused a form, with what it found wrong in the fields."""
-    return "; ".join((message, *(one for one in descriptions if one and one not in message)))
-
-
 def _host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""

@@ -22,7 +22,7 @@ from spawnmesh_console.domain.plugins import is_session
 from spawnmesh_console.domain.readable_json import readable_json
 from spawnmesh_console.domain.states import ShownState
 from spawnmesh_console.domain.webhooks import SentWebhook, WrongWebhook
-from spawnmesh_console.web.failures import HTTP_STATUS_OF
+from spawnmesh_console.web.failures import HTTP_STATUS_OF, refusal_words
 from spawnmesh_console.web.visit import Visit, see_other
 
 _ELSEWHERE = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
@@ -255,7 +255,7 @@ def _refused(refusal: Refusal | None) -> tuple[int, str]:
     if refusal.reason is Reason.ENDPOINT_NOT_REACHED:
         return 409, f"{refusal.message.partition(';')[0]}; {_NOT_REACHED}"
     described = [one.description for one in refusal.violations]
-    return HTTP_STATUS_OF.get(refusal.status, 500), words.refusal_words(refusal.message, described)
+    return HTTP_STATUS_OF.get(refusal.status, 500), refusal_words(refusal.message, described)
 
 
 def _notice(visit: Visit) -> str:

@@ -1,5 +1,7 @@
 """Refusals of the mesh as a browser sees them: a status of HTTP, and what the person can do."""
 
+from collections.abc import Sequence
+
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.status import Status
 
@@ -41,3 +43,8 @@ def advice_for(error: MeshError, *, is_change: bool = False) -> str:
     if is_change and HTTP_STATUS_OF.get(error.status, 500) >= 500:
         return "It is not known whether it was done. Look before you repeat it."
     return _ADVICE.get(error.status, "Tell an operator of the mesh. The logs of the services say more.")
+
+
+def refusal_words(message: str, descriptions: Sequence[str]) -> str:
+    """Return why the mesh refused a form, with what it found wrong in the fields."""
+    return "; ".join((message, *(one for one in descriptions if one and one not in message)))

@@ -1,10 +1,11 @@
 """Schedules: cron lines, their due times, and which of these are fired."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import takewhile
+from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -150,16 +151,7 @@ def next_due(cron: str, time_zone: str, after: datetime) -> datetime | None:
 
 def upcoming_due(cron: str, time_zone: str, after: datetime, count: int) -> list[datetime]:
     """Return the first due times after a time, at most `count`, in UTC."""
-    times = CronSim(cron, after.astimezone(zone_of(time_zone)))
-    found: list[datetime] = []
-    for due in times:
-        # In the hour that clocks repeat, the library may name a time again.
-        at = due.astimezone(UTC)
-        if at > after and at not in found:
-            found.append(at)
-        if len(found) == count:
-            break
-    return found
+    return list(islice(_due_after(cron, time_zone, after), count))
 
 
 def newest_due(cron: str, time_zone: str, after: datetime, until: datetime) -> list[datetime]:
@@ -167,14 +159,55 @@ def newest_due(cron: str, time_zone: str, after: datetime, until: datetime) -> l
 
     The cost is bounded, however long that time is.
     """
-    window, found = _FIRST_WINDOW, list[datetime]()
+    window = _FIRST_WINDOW
     while True:
         begin = max(after, until - window)
-        due = (one.astimezone(UTC) for one in CronSim(cron, begin.astimezone(zone_of(time_zone))))
-        found = sorted({one for one in takewhile(lambda one: one <= until, due) if one > begin})
+        found = list(takewhile(lambda one: one <= until, _due_after(cron, time_zone, begin)))
         if begin == after or len(found) >= MAX_CAUGHT_UP:
             return found[-MAX_CAUGHT_UP:]
         window *= _WIDER
+
+
+def _due_after(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
+    """Yield the due times after a time, oldest first, in UTC.
+
+    The library gets times of a clock on the wall alone: with a time zone, it leaves out due times
+    where clocks change while the minute or the hour is a star.
+    """
+    zone = zone_of(time_zone)
+    is_fixed = not any(field.startswith("*") for field in cron.split()[:2])
+    again: deque[datetime] = deque()  # The second ones of the times that clocks show twice.
+    newest = after
+    for shown in CronSim(cron, _shown_from(after, zone)):
+        wall = shown.replace(tzinfo=zone)
+        first, second = wall.astimezone(UTC), wall.replace(fold=1).astimezone(UTC)
+        if second < first:  # Clocks leave this time out.
+            first = second = _end_of_gap(second, first, zone)
+        if second > first and not is_fixed:
+            again.append(second)
+        while again and again[0] <= first:
+            if (due := again.popleft()) > newest:
+                yield (newest := due)
+        if first > newest:
+            yield (newest := first)
+
+
+def _shown_from(after: datetime, zone: ZoneInfo) -> datetime:
+    """Return a time on the wall before all that clocks show after the time, also if set back."""
+    shown = (one.astimezone(zone).utcoffset() or timedelta(0) for one in (after, after + timedelta(days=1)))
+    return after.astimezone(UTC).replace(tzinfo=None) + min(shown)
+
+
+def _end_of_gap(before: datetime, behind: datetime, zone: ZoneInfo) -> datetime:
+    """Return when clocks were set forward, which is after `before` and not after `behind`."""
+    offset = behind.astimezone(zone).utcoffset()
+    while behind - before > timedelta(seconds=1):
+        middle = before + timedelta(seconds=(behind - before) // timedelta(seconds=2))
+        if middle.astimezone(zone).utcoffset() == offset:
+            behind = middle
+        else:
+            before = middle
+    return behind
 
 
 def plan_due(schedule: Schedule, now: datetime) -> DuePlan:

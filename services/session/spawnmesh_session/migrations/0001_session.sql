@@ -476,9 +476,9 @@ alter table schedules alter column tenant_id set statistics 0;
 -- lock_schedule_by_id, move_cursor, set_session.
 create unique index schedules_id_idx on schedules (tenant_id, schedule_id);
 
--- The history of schedules: one row for each due time and each call of RunSchedule. DUE -> SPAWNED |
--- SKIPPED | FAILED, or MISSED from the beginning. A row is deleted with its schedule, and by the
--- retention.
+-- The history of schedules: one row for each due time and each call of RunSchedule. DUE ->
+-- SPAWNED | SKIPPED | FAILED, or MISSED from the beginning. A row is deleted with its schedule,
+-- and by the retention.
 create table schedule_firings (
     tenant_id     text        not null,
     schedule_id   text        not null,
@@ -495,9 +495,10 @@ create table schedule_firings (
 alter table schedule_firings
     alter column tenant_id set statistics 0, alter column schedule_id set statistics 0,
     alter column outcome set statistics 0;
--- list_firings, newest_firing.
+-- list_firings and newest_firing, which alone repeat the condition.
 create index schedule_firings_newest_idx
-    on schedule_firings (tenant_id, schedule_id, due_time desc, firing_id desc);
+    on schedule_firings (tenant_id, schedule_id, due_time desc, firing_id desc)
+    where due_time >= '-infinity';
 -- next_due_firing, delete_due_firings.
 create index schedule_firings_due_idx on schedule_firings (tenant_id, schedule_id, due_time)
     where outcome = 'DUE';

@@ -140,6 +140,8 @@ class FamilyKiller:
                     if not refused_with(error, Reason.WRITER_CLAIM_LOST, Reason.NOT_FOUND):
                         raise
 
-        async with asyncio.TaskGroup() as fencing:
-            for run in killed:
-                fencing.create_task(fence(run))
+        # A task group that fails leaves a request of cancellation to its task, which ends a job.
+        fenced = await asyncio.gather(*map(fence, killed), return_exceptions=True)
+        for error in fenced:
+            if error is not None:
+                raise error

@@ -21,10 +21,10 @@ from spawnmesh_session.domain.schedules import (
     Schedule,
     firing_id_of,
 )
-from spawnmesh_session.domain.sessions import Session
+from spawnmesh_session.domain.sessions import Session, SessionState
 from spawnmesh_session.domain.spawns import may_succeed_later
 from spawnmesh_session.operations.family_kill import FamilyKiller
-from spawnmesh_session.store import runs, schedules, sessions
+from spawnmesh_session.store import runs, schedules, sessions, spawns
 
 SpawnScheduled = Callable[[str, SpawnSessionRequest], Awaitable[Session]]
 """Spawns the session of a request for the tenant, as a client of it."""
@@ -67,26 +67,26 @@ class ScheduledSpawner:
 
         Raise the refusal of a spawn that may succeed later, unless it was tried for long enough.
         """
+        request = spawn_request_of(schedule, f"schedule:{schedule.schedule_id}:{due.due_time.isoformat()}")
+        if (spawned := await self._spawned(tenant_id, request.request_id)) is not None:
+            await self._end_spawned(tenant_id, schedule, due, spawned)
+            return
         earlier = await self._earlier(tenant_id, schedule)
         if earlier is not None and schedule.overlap is OverlapPolicy.SKIP:
             await self._end(tenant_id, schedule, due, FiringOutcome.SKIPPED, session_id=earlier)
             return
-        if earlier is not None and schedule.overlap is OverlapPolicy.REPLACE:
-            await self._kill(tenant_id, earlier)
-        # The saga gives a repeat the same session.
-        occasion = due.due_time.isoformat()
-        request = spawn_request_of(schedule, f"schedule:{schedule.schedule_id}:{occasion}")
         try:
+            if earlier is not None and schedule.overlap is OverlapPolicy.REPLACE:
+                await self._kill(tenant_id, earlier)
             session = await self.spawn(tenant_id, request)
         except MeshError as error:
-            if may_succeed_later(error) and now - due.fire_time < FAILED_AFTER:
+            # An attempt with an earlier content of the schedule is in progress, or is being undone.
+            is_other_attempt = refused_with(error, Reason.REQUEST_ID_REUSED)
+            if (is_other_attempt or may_succeed_later(error)) and now - due.fire_time < FAILED_AFTER:
                 raise
             await self._end(tenant_id, schedule, due, FiringOutcome.FAILED, error=error)
             return
-        self.record(
-            work_event(WORKER, tenant_id, _SPAWN_SESSION, utc_now(), ("session_id", session.session_id))
-        )
-        await self._end(tenant_id, schedule, due, FiringOutcome.SPAWNED, session_id=session.session_id)
+        await self._end_spawned(tenant_id, schedule, due, session.session_id)
 
     async def run_now(self, tenant_id: str, name: str, request_id: str) -> Firing:
         """Spawn the session of the schedule, and return the firing. A repeat returns the first one.
@@ -101,16 +101,28 @@ class ScheduledSpawner:
         if known is not None:
             return known
         request = spawn_request_of(schedule, f"schedule:{schedule.schedule_id}:run:{request_id}")
-        session = await self.spawn(tenant_id, request)
-        firing = Firing(firing_id, now, now, FiringOutcome.SPAWNED, session.session_id, is_manual=True)
+        session_id = await self._spawned(tenant_id, request.request_id)
+        if session_id is None:
+            session_id = (await self.spawn(tenant_id, request)).session_id
+        firing = Firing(firing_id, now, now, FiringOutcome.SPAWNED, session_id, is_manual=True)
         async with self.database.pipelined(tenant_id) as connection:
             locked = await schedules.lock_schedule_by_id(connection, tenant_id, schedule.schedule_id)
             if locked is None:  # It was deleted meanwhile, and has no history.
                 return firing
             await schedules.insert_firing(connection, tenant_id, schedule.schedule_id, firing)
-            await schedules.set_session(connection, tenant_id, schedule.schedule_id, session.session_id)
+            await schedules.set_session(connection, tenant_id, schedule.schedule_id, session_id)
             stored = await schedules.find_firing(connection, tenant_id, schedule.schedule_id, firing_id)
         return stored or firing
+
+    async def _spawned(self, tenant_id: str, request_id: str) -> str | None:
+        """Return the session that an attempt has spawned whose result was not written.
+
+        The schedule may have changed since then, and the session may be deleted.
+        """
+        async with self.database.pipelined(tenant_id) as connection:
+            known = await spawns.find_spawn_of_client(connection, tenant_id, request_id)
+        is_spawned = known is not None and known.failure is None and known.state != SessionState.PROVISIONING
+        return known.session_id if known is not None and is_spawned else None
 
     async def _earlier(self, tenant_id: str, schedule: Schedule) -> str | None:
         """Return the session of an earlier firing, if it goes on."""
@@ -131,6 +143,11 @@ class ScheduledSpawner:
             if not refused_with(error, Reason.NOT_FOUND):
                 raise
 
+    async def _end_spawned(self, tenant_id: str, schedule: Schedule, due: Firing, session_id: str) -> None:
+        """Record the spawn in the audit log, again after a crash, and write the result."""
+        self.record(work_event(WORKER, tenant_id, _SPAWN_SESSION, utc_now(), ("session_id", session_id)))
+        await self._end(tenant_id, schedule, due, FiringOutcome.SPAWNED, session_id=session_id)
+
     async def _end(
         self,
         tenant_id: str,
@@ -141,7 +158,10 @@ class ScheduledSpawner:
         session_id: str = "",
         error: MeshError | None = None,
     ) -> None:
-        """Write the result, unless the schedule was deleted or another worker has written it."""
+        """Write the result, unless the schedule was deleted or another worker has written it.
+
+        A due time that does not count any more since the spawn is in the history all the same.
+        """
         async with self.database.pipelined(tenant_id) as connection:
             locked = await schedules.lock_schedule_by_id(connection, tenant_id, schedule.schedule_id)
             if locked is None:
@@ -155,7 +175,9 @@ class ScheduledSpawner:
                 error_message=error.message if error else "",
             )
             is_first = await schedules.end_firing(connection, tenant_id, schedule.schedule_id, ended)
-            if is_first and outcome is FiringOutcome.SPAWNED:
+            if outcome is not FiringOutcome.SPAWNED:
+                return
+            if is_first or await schedules.insert_firing(connection, tenant_id, schedule.schedule_id, ended):
                 await schedules.set_session(connection, tenant_id, schedule.schedule_id, session_id)
 
 

@@ -44,6 +44,8 @@ def parse_schedule(message: pb.Schedule, current: Schedule | None, updated_by: s
     """
     if not message.HasField("spawn"):
         raise invalid("schedule.spawn", "is required: it has the task")
+    if not message.spawn.task.strip():  # A mask may name the task without a value.
+        raise invalid("schedule.spawn.task", "is required")
     return Schedule(
         name=message.name,
         cron=" ".join(parse_text("schedule.cron", message.cron).split()),

@@ -65,6 +65,7 @@ async def update_schedule(
             wanted = replace(wanted, cursor_time=cursor_time)
             written = await schedules.write_schedule(connection, tenant_id, wanted)
             if not is_due_alike:
+                await schedules.delete_due_firings(connection, tenant_id, written.schedule_id)
                 await set_job(connection, tenant_id, written, now)
         newest = await schedules.newest_firing(connection, tenant_id, written.schedule_id if written else "")
     return UpdateScheduleResponse(schedule=render_schedule(written or wanted, now, newest))

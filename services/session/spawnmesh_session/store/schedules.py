@@ -126,10 +126,10 @@ async def delete_schedule(connection: Connection, tenant_id: str, schedule: Sche
     await connection.execute(_SQL["delete_firings"], values)
 
 
-async def insert_firing(connection: Connection, tenant_id: str, schedule_id: str, firing: Firing) -> None:
-    """Add the firing, unless it is there."""
-    values = {"tenant_id": tenant_id, "schedule_id": schedule_id, **_values(firing)}
-    await connection.execute(_SQL["insert_firing"], values)
+async def insert_firing(connection: Connection, tenant_id: str, schedule_id: str, firing: Firing) -> bool:
+    """Add the firing, unless it is there. Return whether it was added."""
+    values = {"schedule_id": schedule_id, **_values(firing)}
+    return await _one(connection, "insert_firing", tenant_id=tenant_id, **values) is not None
 
 
 async def find_firing(
@@ -150,8 +150,8 @@ async def next_due_firing(connection: Connection, tenant_id: str, schedule_id: s
 
 async def end_firing(connection: Connection, tenant_id: str, schedule_id: str, firing: Firing) -> bool:
     """Set the result of a firing that is DUE. Return whether it was."""
-    values = {"tenant_id": tenant_id, "schedule_id": schedule_id, **_values(firing)}
-    return (await connection.execute(_SQL["end_firing"], values)).rowcount > 0
+    values = {"schedule_id": schedule_id, **_values(firing)}
+    return await _one(connection, "end_firing", tenant_id=tenant_id, **values) is not None
 
 
 async def newest_firing(connection: Connection, tenant_id: str, schedule_id: str) -> Firing | None:

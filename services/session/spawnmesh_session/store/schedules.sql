@@ -32,8 +32,8 @@ insert into schedules (tenant_id, name, schedule_id, cron, time_zone, spawn, ove
     updated_by)
 values (%(tenant_id)s, %(name)s, %(schedule_id)s, %(cron)s, %(time_zone)s, %(spawn)s, %(overlap)s,
     %(catch_up)s, %(cursor_time)s, %(updated_by)s)
-returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id, version,
-    create_time, updated_by
+returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id,
+    version, create_time, updated_by
 
 -- name: update_schedule
 -- The caller has locked the schedule. Index: schedules_pkey.
@@ -41,16 +41,16 @@ update schedules
 set cron = %(cron)s, time_zone = %(time_zone)s, spawn = %(spawn)s, overlap = %(overlap)s,
     catch_up = %(catch_up)s, cursor_time = %(cursor_time)s, updated_by = %(updated_by)s, version = version + 1
 where tenant_id = %(tenant_id)s and name = %(name)s
-returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id, version,
-    create_time, updated_by
+returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id,
+    version, create_time, updated_by
 
 -- name: set_paused
 -- The caller has locked the schedule. Index: schedules_pkey.
 update schedules
 set paused = %(paused)s, cursor_time = %(cursor_time)s, version = version + 1
 where tenant_id = %(tenant_id)s and name = %(name)s
-returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id, version,
-    create_time, updated_by
+returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id,
+    version, create_time, updated_by
 
 -- name: move_cursor
 -- The caller has locked the schedule. Index: schedules_id_idx.
@@ -67,12 +67,14 @@ where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s
 delete from schedules where tenant_id = %(tenant_id)s and name = %(name)s
 
 -- name: insert_firing
--- Locks no existing row. A firing that is known stays as it is. Index: schedule_firings_pkey.
+-- Locks no existing row. A firing that is known stays as it is, and then no row is returned. Index:
+-- schedule_firings_pkey.
 insert into schedule_firings (tenant_id, schedule_id, firing_id, due_time, fire_time, outcome, session_id,
     error_reason, error_message, is_manual)
 values (%(tenant_id)s, %(schedule_id)s, %(firing_id)s, %(due_time)s, %(fire_time)s, %(outcome)s,
     %(session_id)s, %(error_reason)s, %(error_message)s, %(is_manual)s)
 on conflict do nothing
+returning firing_id
 
 -- name: get_firing
 -- Takes no lock. Index: schedule_firings_pkey.
@@ -88,19 +90,21 @@ where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s and outcome = 
 order by due_time limit 1
 
 -- name: end_firing
--- Locks the row. A firing that another worker has ended stays as it is. Index:
--- schedule_firings_pkey.
+-- Locks the row. A firing that another worker has ended stays as it is, and then no row is
+-- returned. Index: schedule_firings_pkey.
 update schedule_firings
 set outcome = %(outcome)s, fire_time = %(fire_time)s, session_id = %(session_id)s,
     error_reason = %(error_reason)s, error_message = %(error_message)s
 where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s and firing_id = %(firing_id)s
     and outcome = 'DUE'
+returning firing_id
 
 -- name: newest_firing
 -- Takes no lock. Index: schedule_firings_newest_idx.
 select firing_id, due_time, fire_time, outcome, session_id, error_reason, error_message, is_manual
 from schedule_firings
-where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s and outcome <> 'DUE'
+where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s and due_time >= '-infinity'
+    and outcome <> 'DUE'
 order by due_time desc, firing_id desc limit 1
 
 -- name: list_firings
@@ -115,7 +119,7 @@ from (
         select *, row_number() over (order by due_time desc, firing_id desc) as place
         from (
             select * from schedule_firings
-            where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s
+            where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s and due_time >= '-infinity'
                 and due_time >= %(start_time)s and due_time < %(end_time)s
                 and (due_time, firing_id) < (%(before_time)s, %(before_id)s)
             order by due_time desc, firing_id desc

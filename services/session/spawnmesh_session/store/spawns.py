@@ -163,6 +163,12 @@ async def find_spawn(connection: Connection, tenant_id: str, spec: SpawnSpec) ->
     return _known(await (await connection.execute(_SQL["find_spawn"], values)).fetchone())
 
 
+async def find_spawn_of_client(connection: Connection, tenant_id: str, request_id: str) -> KnownSpawn | None:
+    """Return the spawn with this request_id by a client or a schedule, also a deleted one."""
+    values = {"tenant_id": tenant_id, "request_id": request_id, "spawner": ""}
+    return _known(await (await connection.execute(_SQL["find_spawn"], values)).fetchone())
+
+
 async def get_spawn(connection: Connection, tenant_id: str, session_id: str) -> KnownSpawn | None:
     """Return the spawn of this session, also of a deleted one. Return None if it is forgotten."""
     values = {"tenant_id": tenant_id, "session_id": session_id}

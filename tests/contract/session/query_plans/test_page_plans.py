@@ -41,6 +41,12 @@ select tenant_id, session_id, 'k', '', now() - interval '9 days' from session.se
     where tenant_id = %(tenant)s
 """
 
+_FIRINGS = """
+insert into session.schedule_firings (tenant_id, schedule_id, firing_id, due_time, fire_time, outcome)
+select tenant_id, 'sch', session_id, now() - interval '9 days', now() - interval '9 days', 'MISSED'
+from session.sessions where tenant_id = %(tenant)s
+"""
+
 
 @pytest.fixture(params=[(3, 3), (60, 40)])
 async def grown(remains: Remains, request: pytest.FixtureRequest) -> AsyncIterator[str]:
@@ -51,12 +57,13 @@ async def grown(remains: Remains, request: pytest.FixtureRequest) -> AsyncIterat
         for name, count in [*((f"t-{uuid4().hex[:12]}", size) for _ in range(others)), (tenant, SESSIONS)]:
             if name == tenant:
                 await link.execute(
-                    "vacuum full analyze session.sessions, session.runs, session.session_events, session.inbox_messages"
+                    "vacuum full analyze session.sessions, session.runs, session.session_events,"
+                    " session.inbox_messages, session.schedule_firings"
                 )
-            for statement in (_SESSIONS, _RUNS, _EVENTS, _MESSAGES):
+            for statement in (_SESSIONS, _RUNS, _EVENTS, _MESSAGES, _FIRINGS):
                 await link.execute(statement, {"tenant": name, "count": count})
         yield tenant
-        for table in ("session_events", "inbox_messages", "runs", "sessions"):
+        for table in ("session_events", "inbox_messages", "schedule_firings", "runs", "sessions"):
             await link.execute(f"delete from session.{table} where tenant_id = %s", (tenant,))
 
 
@@ -66,6 +73,7 @@ PAGES: dict[str, dict[str, Any]] = {
     "list_sessions LIVE NEWEST": {**list_values("state = ACTIVE"), "limit": 100, "scan_limit": 1000},
     "prune_events": {"older_than": "1 day", "limit": 1000},
     "prune_messages": {"older_than": "1 day", "limit": 1000},
+    "prune_firings": {"older_than": "1 day", "limit": 1000},
     "forget_deleted_sessions": {"older_than": "1 day", "limit": 1000},
 }
 

@@ -62,6 +62,25 @@ LIMITS = {
     "max_wait": "1 s",
 }
 
+SCHEDULE = {
+    "cron": "0 9 * * *",
+    "time_zone": "",
+    "spawn": b"",
+    "overlap": "SKIP",
+    "catch_up": "NONE",
+    "cursor_time": NOW,
+    "updated_by": "",
+}
+
+FIRING = {
+    "due_time": NOW,
+    "fire_time": NOW,
+    "outcome": "SPAWNED",
+    "error_reason": "",
+    "error_message": "",
+    "is_manual": False,
+}
+
 BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {"spawner": ""},
     "delete_agent": {"agent_id": "no-such-agent"},
@@ -147,6 +166,31 @@ BY_ID: dict[str, dict[str, Any]] = {
     "report_model_call": {"call_id": "no-such-call"},
     "delete_model_call": {"call_id": "no-such-call"},
     "get_lease_end": {},
+    "count_schedules": {},
+    "get_schedule": {},
+    "lock_schedule": {},
+    "lock_schedule_by_id": {},
+    "insert_schedule": {**SCHEDULE, "name": "new", "schedule_id": "new"},
+    "update_schedule": SCHEDULE,
+    "set_paused": {"paused": True, "cursor_time": NOW},
+    "move_cursor": {"cursor_time": NOW},
+    "set_session": {},
+    "delete_schedule": {},
+    "insert_firing": {**FIRING, "firing_id": "new"},
+    "get_firing": {},
+    "next_due_firing": {},
+    "end_firing": FIRING,
+    "newest_firing": {},
+    "list_firings": {
+        "outcome": "",
+        "start_time": "-infinity",
+        "end_time": "infinity",
+        "before_time": "infinity",
+        "before_id": "",
+        "limit": 51,
+        "scan_limit": 1000,
+    },
+    "delete_due_firings": {},
     "delete_model_calls": {},
     "list_children_of": {"limit": 10_001},
     "sum_usage": {"largest": 9},
@@ -289,6 +333,9 @@ def test_what_is_found_by_its_id_touches_a_few_blocks(grown: Grown) -> None:
         "key": asked,
         "keys": [asked],
         "claim_id": None,
+        "name": "s-1",
+        "schedule_id": "sch-1",
+        "firing_id": f"fir{asked[3:]}",
         "pause": "1 s",
         "error": "",
     }

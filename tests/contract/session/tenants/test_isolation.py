@@ -19,6 +19,7 @@ from tests.support.session.approvals import ask, call_key
 from tests.support.session.budgets import Spending
 from tests.support.session.harness import Mesh, attachment
 from tests.support.session.outputs import publish
+from tests.support.session.schedules import Clockwork
 
 TENANT_TABLES = (
     "agents",
@@ -30,6 +31,8 @@ TENANT_TABLES = (
     "output_sets",
     "budgets",
     "model_calls",
+    "schedules",
+    "schedule_firings",
 )
 
 
@@ -90,7 +93,7 @@ async def test_run_sees_its_own_family_only(mesh: Mesh) -> None:
 
 @pytest.mark.parametrize("table", TENANT_TABLES)
 async def test_statement_without_where_sees_its_tenant_only(
-    mesh: Mesh, session_database: Database, table: str
+    mesh: Mesh, session_database: Database, postgres: Any, table: str
 ) -> None:
     spending = Spending(mesh)
     held = await spending.held_run(max_token_count=5000)
@@ -101,6 +104,9 @@ async def test_statement_without_where_sees_its_tenant_only(
     )
     await publish(mesh, held)
     await ask(mesh, held, call_key())
+    clockwork = Clockwork(mesh, postgres)
+    await clockwork.put()
+    await clockwork.run()
     other = Mesh(mesh.peer, mesh.keys, mesh.settings)
     await other.create_tenant()
     async with session_database.transaction(mesh.tenant) as connection:

@@ -38,9 +38,9 @@ class UpdateScheduleRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """The fields to change: `cron`, `time_zone`, `spawn`, `overlap` or `catch_up`. `*` means all of
-        them, and an empty mask those that are set in `schedule`. INVALID_REQUEST for any other path.
-        `spawn` is replaced as a whole, and a field that is not set gets its default.
+        """The fields to change: `cron`, `time_zone`, `overlap`, `catch_up`, `spawn`, or a field of that such
+        as `spawn.task`. `*` means all of them, and an empty mask those that are set in `schedule`, also
+        in `spawn`. INVALID_REQUEST for any other path. A field that is not set gets its default.
         """
 
     def __init__(
@@ -67,7 +67,7 @@ class UpdateScheduleResponse(_message.Message):
     SCHEDULE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def schedule(self) -> _schedule_pb2.Schedule:
-        """The schedule, with defaults filled in."""
+        """The schedule as it is now."""
 
     def __init__(
         self,
