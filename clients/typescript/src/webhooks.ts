@@ -22,6 +22,7 @@ const TYPES = {
   "session.ended": WireType.SESSION_ENDED,
   "run.ended": WireType.RUN_ENDED,
   "approval.requested": WireType.APPROVAL_REQUESTED,
+  "approval.escalated": WireType.APPROVAL_ESCALATED,
   "approval.decided": WireType.APPROVAL_DECIDED,
   "budget.reached": WireType.BUDGET_REACHED,
   "budget.changed": WireType.BUDGET_CHANGED,
