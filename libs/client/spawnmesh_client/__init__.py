@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from spawnmesh_client.outputs import OutputSet
     from spawnmesh_client.resource_views import Agent, Model, Plugin, Tenant
     from spawnmesh_client.session import Session
+    from spawnmesh_client.session_diff import SessionDiff
     from spawnmesh_client.views import (
         Entry,
         EntryKind,
@@ -87,6 +88,7 @@ _NAMES = {
     "spawnmesh_client.outputs": ("OutputSet",),
     "spawnmesh_client.resource_views": ("Agent", "Model", "Plugin", "Tenant"),
     "spawnmesh_client.session": ("Session",),
+    "spawnmesh_client.session_diff": ("SessionDiff",),
     "spawnmesh_client.views": (
         "Entry", "EntryKind", "EventKind", "Role", "Run", "RunState", "SessionEvent", "SessionMode",
         "SessionState", "Usage",
@@ -146,6 +148,7 @@ __all__ = [
     "Session",
     "SessionBudget",
     "SessionChanged",
+    "SessionDiff",
     "SessionEvent",
     "SessionMode",
     "SessionState",

@@ -23,7 +23,7 @@ from tests.support.security.tenants import Filled, settled_rows, stored_rows
 
 REFUSALS = {"NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "ABORTED"}
 
-CHOSEN = {"agent", "event_key", "file_name", "plugin", "request", "source", "tool_call"}
+CHOSEN = {"agent", "event_key", "file_name", "plugin", "request", "source", "tool_call", "webhook"}
 """Kinds of ids that a caller chooses for its own things. Two tenants may choose the same."""
 
 HARMLESS = {
@@ -34,6 +34,7 @@ HARMLESS = {
     "ListApprovals session": "a filter of its own rows",
     "ListDeliveries run": "a filter of its own rows",
     "ListDeliveries session": "a filter of its own rows",
+    "ListWebhookDeliveries session": "a filter of its own rows",
     "ListOutputSets run": "a filter of its own rows",
     "ListSets session": "a filter of its own rows",
     "RequestApproval entry": "a name of a call of its own run",

@@ -35,7 +35,7 @@ from spawnmesh_runtime.methods import policy_of
 from tests.support.security.every_rpc import Answer, RunningMesh, Served, ask
 from tests.support.security.forms import form_of, id_fields, with_id
 from tests.support.security.raw_calls import METHODS
-from tests.support.security.tenants import Filled, fill_tenant, start_operation
+from tests.support.security.tenants import Filled, fill_tenant, fill_webhook, start_operation
 from tests.support.transcript.dialects import CLAUDE, file_of
 from tests.support.waiting import eventually
 
@@ -48,6 +48,7 @@ WORDS = "marker"
 FILTERS_OF = {
     "spawnmesh.session.v1.ApprovalService.ListApprovals": ("session_id", "agent_id"),
     "spawnmesh.hook.v1.HookService.ListDeliveries": ("session_id", "run_id", "plugin"),
+    "spawnmesh.hook.v1.WebhookService.ListWebhookDeliveries": ("session_id",),
     "spawnmesh.attachment_blob.v1.AttachmentBlobService.ListSets": ("session_id",),
     "spawnmesh.session.v1.SessionService.ListSessions": ("request_id",),
     "spawnmesh.session.v1.SessionService.ListOutputSets": ("run_id", "request_id"),
@@ -76,7 +77,7 @@ class Lists:
         found = [one for one in self.running.rpcs if one.method.full_name == name]
         return next((one for one in found if one.service == "session"), found[0])
 
-    async def ask(self, name: str, page_token: str, caller: str = "", **changed: Any) -> Answer:
+    async def ask(self, name: str, /, page_token: str, caller: str = "", **changed: Any) -> Answer:
         """Ask for a page."""
         rpc = self.served(name)
         request = type(self.requests[name])()
@@ -116,6 +117,8 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
             await peer.unary(SessionServiceStub(peer.channel).SpawnSession, spawn, timeout_seconds=60)
         await start_operation(client, tenant.ids["session"], "another")
         await _register_observer(client)
+        for name in (tenant.ids["webhook"], "another"):
+            await fill_webhook(client, name)
         summary = await _import_summary(client)
     async with await psycopg.AsyncConnection.connect(running.stack.superuser_dsn) as connection:
         for number in range(2):

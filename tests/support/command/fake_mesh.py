@@ -273,17 +273,22 @@ class FakeTokens(TokenServiceServicer):
 
 @dataclass
 class FakeTranscript(TranscriptServiceServicer):
-    """Serve one transcript for every session."""
+    """Serve one transcript for every session, except those that have their own, or none."""
 
     entries: list[Entry] = field(default_factory=list)
+    of_sessions: dict[str, list[Entry]] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
     pages: int = 0
 
     async def ListEntries(self, request: Any, context: Any) -> Any:
         self.pages += 1
+        if request.session_id in self.missing:
+            raise not_found("transcript", request.session_id)
+        entries = self.of_sessions.get(request.session_id, self.entries)
         after_seq = int(request.page_token or request.after_seq)
-        found = [entry for entry in self.entries if entry.seq > after_seq]
+        found = [entry for entry in entries if entry.seq > after_seq]
         page = found[: request.page_size or 100]
-        head = transcript_rpc.Head(seq=self.entries[-1].seq if self.entries else 0)
+        head = transcript_rpc.Head(seq=entries[-1].seq if entries else 0)
         more = str(page[-1].seq) if len(found) > len(page) else ""
         return transcript_rpc.ListEntriesResponse(entries=page, head=head, next_page_token=more)
 

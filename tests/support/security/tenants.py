@@ -13,7 +13,10 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as hooks
+from spawnmesh.hook.v1 import webhook_pb2
+from spawnmesh.hook.v1 import webhook_service_pb2 as webhooks
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.webhook_service_pb2_grpc import WebhookServiceStub
 from spawnmesh.session.v1 import approval_pb2 as approvals
 from spawnmesh.session.v1 import budget_pb2 as budgets
 from spawnmesh.session.v1 import budget_service_pb2 as budget_calls
@@ -87,13 +90,14 @@ class Filled:
 
 
 async def fill_tenant(stack: Stack) -> Filled:
-    """Create a tenant with a running session and a child of it, files, a plugin and an agent."""
+    """Create a tenant with a running session and its child, files, a plugin, a webhook and an agent."""
     unique = uuid4().hex[:12]
     tenant = Filled(stack, f"t-{unique}", f"marker{uuid4().hex}")
     tenant.ids |= {
         "tenant_id": tenant.tenant_id,
         "agent": f"agent-{unique}",
         "plugin": f"plugin-{unique}",
+        "webhook": f"webhook-{unique}",
         "file_name": f"file-{unique}.txt",
         "request": uuid4().hex,
         "tool_call": f"call-{unique}",
@@ -132,6 +136,7 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
         hooks.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True),
         timeout_seconds=60,
     )
+    ids["webhook_event"] = await fill_webhook(client, ids["webhook"])
     kept = Attachment(ids["file_name"], f"{marker} kept for later".encode())
     ids["upload_id"] = (await upload_file(client.service("attachment-blob"), kept)).upload_id
     data = f"{marker} attached".encode()
@@ -152,6 +157,21 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
     revoked = tokens.RevokeTokenRequest(token_id=ids["token_id"])
     revoked.expire_time.FromSeconds(int(utc_now().timestamp()) + 3_600)
     await session.unary(TokenServiceStub(session.channel).RevokeToken, revoked, timeout_seconds=60)
+
+
+async def fill_webhook(client: WireMesh, name: str) -> str:
+    """Create a webhook that no event of these tests is sent to, and test it. Return the event's id."""
+    peer = client.service("hook")
+    stub = WebhookServiceStub(peer.channel)
+    webhook = webhook_pb2.Webhook(
+        name=name,
+        url="https://127.0.0.1:1/hooks",
+        event_types=[webhook_pb2.WEBHOOK_EVENT_TYPE_TRANSCRIPT_COMPACTED],
+    )
+    request = webhooks.UpdateWebhookRequest(webhook=webhook, allow_missing=True, allow_unreachable=True)
+    await peer.unary(stub.UpdateWebhook, request, timeout_seconds=60)
+    tested = await peer.unary(stub.TestWebhook, webhooks.TestWebhookRequest(name=name), timeout_seconds=60)
+    return str(tested.delivery.event_id)
 
 
 async def _work_on_the_run(tenant: Filled) -> None:

@@ -128,6 +128,7 @@ async def test_an_observer_receives_the_complete_event() -> None:
     @hook("subagent_ended")
     @hook("agent_end")
     @hook("after_compaction")
+    @hook("approval_escalated")
     @hook("approval_decided")
     def hear(event: Any) -> None:
         heard.append(event)
@@ -137,11 +138,13 @@ async def test_an_observer_receives_the_complete_event() -> None:
     await fake.observe(agent_end=observed_pb2.AgentEndEvent(outcome=END_OUTCOME_FAILED))
     await fake.observe(session_end=observed_pb2.SessionEndEvent())
     await fake.observe(after_compaction=observed_pb2.AfterCompactionEvent(summary_token_count=9))
+    await fake.observe(approval_escalated=observed_pb2.ApprovalEscalatedEvent(approval_id="apr_1"))
     await fake.observe(approval_decided=observed_pb2.ApprovalDecidedEvent(state="DENIED"))
     assert [event.WhichOneof("event") for event in heard] == [
         "subagent_ended",
         "agent_end",
         "after_compaction",
+        "approval_escalated",
         "approval_decided",
     ]
 

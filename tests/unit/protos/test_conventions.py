@@ -17,12 +17,16 @@ REQUEST_IDS = {
     "PublishFiles",
     "RecountTranscript",
     "RelayNativeStop",
+    "RotateWebhookSecret",
     "SendMessage",
     "SpawnSession",
     "TierTranscript",
 }
 """The RPCs whose caller chooses an id for their repeats."""
 PAGE_FIELDS = {"page_size", "page_token", "next_page_token", "has_more"}
+NO_LISTS = {
+    "ReplayWebhookDeliveries": "`has_more` says that messages are left to replay; it returns none",
+}
 MAX_PAGE_SIZE = 5000
 OTHER_KEYS = {
     "spawnmesh.hook.v1.Revise.idempotency_key": "it names an objection of a plugin, not a call",
@@ -82,7 +86,7 @@ def defects_of(method: MethodDescriptor) -> Iterator[str]:
 
 def is_list(method: MethodDescriptor) -> bool:
     """Return whether an RPC returns the items of a list, and no stream of them."""
-    if method.server_streaming or method.client_streaming:
+    if method.server_streaming or method.client_streaming or method.name in NO_LISTS:
         return False
     fields = {*method.input_type.fields_by_name, *method.output_type.fields_by_name}
     return method.name.startswith(("List", "Search", "Expand")) or bool(fields & PAGE_FIELDS)

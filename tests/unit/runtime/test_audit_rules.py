@@ -60,7 +60,7 @@ WITHOUT_RESOURCES = {
 # Which fields are ids is a matter of their names. A field with content would be in this list.
 NAMES = {
     "agent_id", "answer_entry_id", "approval_id", "blob_id", "budget_session_id", "draft_entry_id",
-    "entry_id", "key", "kind", "name", "parent_entry_id", "parent_run_id", "parent_session_id", "run_id", "runner_id", "session_id",
+    "entry_id", "event_id", "key", "kind", "name", "parent_entry_id", "parent_run_id", "parent_session_id", "run_id", "runner_id", "session_id",
     "set_id", "source_session_id", "target", "tenant_id", "token_id", "upload_id", "uploader_session_id",
     "writer_run_id",
 }  # fmt: skip

@@ -210,6 +210,11 @@ async def delete_messages_of_webhook(connection: Connection, tenant_id: str, web
     await connection.execute(_SQL["delete_messages_of_webhook"], values)
 
 
+def job_key(webhook_id: str, event_id: str, round_number: int) -> str:
+    """Return the key of the job that sends the message in this round."""
+    return f"{webhook_id} {event_id} {round_number}"
+
+
 def _job(webhook_id: str, event_id: str, round_number: int, traceparent: str) -> NewJob:
     """Return the job of a round. The job of an earlier round may still be about to end."""
     arguments: dict[str, str | int | bool] = {
@@ -217,7 +222,7 @@ def _job(webhook_id: str, event_id: str, round_number: int, traceparent: str) ->
         "event_id": event_id,
         "round": round_number,
     }
-    return NewJob(DELIVER_WEBHOOK, f"{webhook_id} {event_id} {round_number}", arguments, traceparent)
+    return NewJob(DELIVER_WEBHOOK, job_key(webhook_id, event_id, round_number), arguments, traceparent)
 
 
 def _message_values(message: WebhookMessage) -> dict[str, Any]:
