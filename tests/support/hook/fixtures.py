@@ -352,6 +352,7 @@ def hook_settings(database: ServiceDsn, keys: Path, **settings: Any) -> HookSett
         "jwks_file": keys / "jwks.json",
         "signing_key_file": keys / "hook.pem",
         "allow_private_endpoints": True,
+        "allow_plain_webhooks": True,
         "log_level": "error",
         **settings,
     }

@@ -3,10 +3,7 @@
 from datetime import timedelta
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
-from spawnmesh_postgres.jobs import store as jobs
 from spawnmesh_postgres.statements import load_statements
-
-from spawnmesh_hook.store.webhook_deliveries import DELIVER_WEBHOOK, job_key
 
 _SQL = load_statements(__name__)
 TIMES = {
@@ -20,8 +17,7 @@ TIMES = {
     "webhook_deliveries": "queue_time",
 }
 """The column with the age of a row, by table."""
-_EVENTS, _MESSAGES = "observed_events", "webhook_deliveries"
-_RETURNED = {_EVENTS: "returning event_key", _MESSAGES: "returning webhook_id, event_id, round"}
+_EVENTS = "observed_events"
 
 
 async def list_tenants(database: Database, after_id: str, limit: int) -> list[str]:
@@ -34,7 +30,7 @@ async def list_tenants(database: Database, after_id: str, limit: int) -> list[st
 async def delete_old_rows(connection: Connection, tenant_id: str, retention: timedelta, limit: int) -> int:
     """Delete about `limit` rows of each table that are older than `retention`; return the count.
 
-    The jobs of a deleted event or message are deleted with it, and do not count.
+    The jobs of a deleted event are deleted with it, and do not count.
     """
     parameters = {"tenant_id": tenant_id, "retention": retention, "limit": limit}
     cursors = {table: await connection.execute(deletion_of(table), parameters) for table in TIMES}
@@ -42,15 +38,10 @@ async def delete_old_rows(connection: Connection, tenant_id: str, retention: tim
     if event_keys:
         keys = {"tenant_id": tenant_id, "event_keys": event_keys}
         await connection.execute(_SQL["delete_deliveries_of_events"], keys)
-    messages = await cursors[_MESSAGES].fetchall()
-    if messages:
-        # A paused webhook that is never resumed would keep its jobs for ever.
-        job_keys = [job_key(row["webhook_id"], row["event_id"], row["round"]) for row in messages]
-        await jobs.delete(connection, tenant_id, DELIVER_WEBHOOK, *job_keys)
     return sum(cursor.rowcount for cursor in cursors.values())
 
 
 def deletion_of(table: str) -> str:
     """Return the statement that deletes the old rows of one of the TIMES."""
     statement = _SQL["delete_old"].replace("{table}", table).replace("{time}", TIMES[table])
-    return statement.replace("{returning}", _RETURNED.get(table, ""))
+    return statement.replace("{returning}", "returning event_key" if table == _EVENTS else "")
