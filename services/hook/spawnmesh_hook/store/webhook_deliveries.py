@@ -157,6 +157,7 @@ async def record_attempt(
         "round": delivery.round,
         "state": state.value,
         "attempt_time": attempt_time,
+        "end_time": None if state is DeliveryState.PENDING else attempt.start_time + attempt.latency,
         "attempts": Jsonb([_attempt_to_json(one) for one in attempts]),
     }
     await connection.execute(_SQL["record_attempt"], values)

@@ -46,8 +46,7 @@ order by attempt_time, event_id limit 1;
 -- Locks the row. Changes nothing if the message is not pending in this round any more. Index:
 -- webhook_deliveries_pkey.
 update webhook_deliveries
-set state = %(state)s, attempt_time = %(attempt_time)s,
-    end_time = case when %(state)s = 'PENDING' then null else now() end,
+set state = %(state)s, attempt_time = %(attempt_time)s, end_time = %(end_time)s,
     round_attempt_count = round_attempt_count + 1, attempt_count = attempt_count + 1, attempts = %(attempts)s
 where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and event_id = %(event_id)s
     and state = 'PENDING' and round = %(round)s;
