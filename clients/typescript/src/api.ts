@@ -56,6 +56,7 @@ export type {
   LoggedEventType,
   Webhook,
   WebhookAttempt,
+  WebhookChange,
   WebhookConditions,
   WebhookDeliveriesOptions,
   WebhookDelivery,

@@ -100,8 +100,12 @@ test("update changes what is given alone", async (t) => {
   const { webhooks, requests } = await writing(t);
   await webhooks.update("a", { eventTypes: [] });
   await webhooks.update("a", { url: URL, timeoutMs: 1000 });
+  await webhooks.update("a", { timeoutMs: null, eventTypes: undefined });
   assert.deepEqual(requests[0]?.updateMask?.paths, ["event_types"]);
   assert.deepEqual(requests[1]?.updateMask?.paths, ["url", "timeout"]);
+  const timeouts = requests.map(({ webhook }) => webhook?.timeout && durationMs(webhook.timeout));
+  assert.deepEqual(timeouts, [undefined, 1000, undefined]);
+  assert.deepEqual(requests[2]?.updateMask?.paths, ["timeout"], "null is the default");
   assert.equal(requests[0]?.allowMissing, false);
   await assert.rejects(webhooks.update("a", {}), /name a field that changes: url, eventTypes, timeoutMs/);
 });
