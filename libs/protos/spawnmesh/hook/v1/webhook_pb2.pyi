@@ -117,18 +117,18 @@ Global___WebhookDeliveryState: _TypeAlias = WebhookDeliveryState  # noqa: Y015
 class Webhook(_message.Message):
     """An address outside of the mesh that is sent events, by the Standard Webhooks specification.
 
-    Each message is one POST with a JSON body: `type`, `timestamp` (when it happened) and `data`: ids,
-    states and times, never what models, tools or people wrote. `webhook-id` is the same whenever the
-    message is sent again, `webhook-timestamp` is when it was sent, and `webhook-signature` has one
-    signature for each secret that is in use. The receiver answers with a status from 200 to 299
-    within the time-out; redirects are not followed.
+    Each message is one POST with a JSON body: `type`, `timestamp` (when it happened) and `data`:
+    ids, states and times, never what models, tools or people wrote. `webhook-id` is the same
+    whenever the message is sent again, `webhook-timestamp` is when it was sent, and
+    `webhook-signature` has one signature for each secret that is in use. The receiver answers with
+    a status from 200 to 299 within the time-out; redirects are not followed.
     - Delivery is at least once and unordered: keep the `webhook-id` of messages that were handled.
     - A message that is not received is sent again after pauses that grow from five seconds to four
       hours, for a day. A longer `Retry-After` is respected, up to the longest pause.
-    - A webhook is sent at most four messages at the same time. While it fails, it is sent one message
-      after pauses that grow from five seconds to five minutes, and the others wait.
-    - A webhook that answers 410 is paused by the mesh, and so is one whose requests have all failed for
-      five days, at least a hundred of them. Its messages wait.
+    - A webhook is sent at most four messages at the same time. While it fails, it is sent one
+      message after pauses that grow from five seconds to five minutes, and the others wait.
+    - A webhook that answers 410 is paused by the mesh, and so is one whose requests have all failed
+      for five days, at least a hundred of them. Its messages wait.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -150,19 +150,19 @@ class Webhook(_message.Message):
     operator allows it: `spawnmesh up` does, for a receiver on the same machine.
     """
     paused: _builtins.bool
-    """The webhook is paused: its messages wait until it is resumed, if that comes within the retention
-    of the log. Ignored in requests.
+    """The webhook is paused: its messages wait until it is resumed, if that comes within the
+    retention of the log. Ignored in requests.
     """
     pause_reason: _builtins.str
     """Why the mesh paused it. Empty if a person did. Ignored in requests."""
     etag: _builtins.str
-    """Identifies the content of the webhook; each change, pause, resume and rotation makes another. In
-    a request of UpdateWebhook: the etag on which the change is based, or empty for any.
+    """Identifies the content of the webhook; each change, pause, resume and rotation makes another.
+    In a request of UpdateWebhook: the etag on which the change is based, or empty for any.
     """
     @_builtins.property
     def event_types(self) -> _containers.RepeatedScalarFieldContainer[Global___WebhookEventType.ValueType]:
-        """The types of events that it is sent. Empty means all of them; those of a later version of the mesh
-        are sent once the webhook is written again.
+        """The types of events that it is sent. Empty means all of them; those of a later version of the
+        mesh are sent once the webhook is written again.
         """
 
     @_builtins.property
