@@ -168,7 +168,7 @@ async def test_the_list_shows_the_states(mesh: Mesh, signed_in: SignedIn, receiv
         assert f"icon icon-{icon}" in icons, "each state has a shape of its own"
     failing = (await read(operator, path_of("failing"))).text
     assert "Every message since then has failed. One is sent after pauses of up to five minutes" in failing
-    assert "<button>Try now</button>" in failing
+    assert "Try now" in failing
     gone_now = (await read(operator, path_of("gone"))).text
     assert "Every message since then has failed." in gone_now
     assert "One is sent after pauses" not in gone_now, "it is paused"

@@ -143,7 +143,7 @@ async def check_removals(database: Database, tenant_id: str) -> None:
 
 
 async def check_webhooks(database: Database, tenant_id: str) -> None:
-    """Read and replay a few of the messages of a webhook, and release its jobs, and roll back."""
+    """Read, replay, send and give up a few of the messages of a webhook, and roll back."""
     long_ago, some_day = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
     query = WebhookDeliveryQuery("another", None, None, long_ago, some_day, some_day, "~")
     async with database.transaction(tenant_id) as connection, connection.transaction(force_rollback=True):
@@ -157,10 +157,23 @@ async def check_webhooks(database: Database, tenant_id: str) -> None:
         await webhook_deliveries.require_messages(connection, tenant_id, "w", failed)
         assert await webhook_deliveries.replay_messages(connection, tenant_id, "w", failed, "") == 50
         assert await rows_read(connection) - before < 20 * 50, "a replay"
+        for webhook_id, count in (("another", 0), ("w", 16)):
+            before = await rows_read(connection)
+            due = await webhook_deliveries.list_due_messages(connection, tenant_id, webhook_id, 16)
+            assert len(due) == count
+            wait = await webhook_deliveries.time_to_next(connection, tenant_id, webhook_id)
+            assert (wait is None) == (count == 0)
+            assert await rows_read(connection) - before < 200, webhook_id
+        everything = [f"evt_{number}" for number in range(1, ROWS + 1)]
+        await webhook_deliveries.replay_messages(connection, tenant_id, "w", everything, "")
+        before = await rows_read(connection)
+        given_up = await webhook_deliveries.expire_messages(connection, tenant_id, "w", some_day, 100)
+        assert given_up == 100
+        assert await rows_read(connection) - before < 20 * 100, "a part of the messages that wait"
         for webhook_id, most in (("another", 100), ("w", 10 * ROWS)):
             before = await rows_read(connection)
-            await webhook_deliveries.release_held_messages(connection, tenant_id, webhook_id)
-            await webhook_deliveries.delete_messages_of_webhook(connection, tenant_id, webhook_id)
+            await webhook_deliveries.hasten_messages(connection, tenant_id, webhook_id)
+            await webhook_deliveries.delete_job(connection, tenant_id, webhook_id)
             assert await rows_read(connection) - before < most, webhook_id
 
 

@@ -22,7 +22,7 @@ insert into observed_events (tenant_id, event_key, hook, session_id, run_id, eve
     from generate_series(1, %(rows)s) n;
 insert into jobs (tenant_id, kind, key, arguments, dead_time)
     select %(tenant)s, 'deliver_event', 'p e' || n,
-        jsonb_build_object('plugin', 'p', 'event_key', 'e' || n, 'webhook_id', 'w'), now()
+        jsonb_build_object('plugin', 'p', 'event_key', 'e' || n), now()
     from generate_series(1, %(rows)s) n;
 insert into decisions (tenant_id, run_id, request_id, state, claim_id, lease_until, decide_time)
     select %(tenant)s, 'r' || n, 'd', 'DECIDED', gen_random_uuid(), now(), %(time)s

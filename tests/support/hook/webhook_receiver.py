@@ -1,5 +1,6 @@
 """A receiver of webhooks on loopback, and calls of WebhookService."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -69,6 +70,32 @@ class WebhookReceiver:
         return [json.loads(body)["type"] for body in self.bodies]
 
 
+class HeldAnswers:
+    """Holds the answers of a receiver until they are released, and then answers with the status."""
+
+    def __init__(self, receiver: WebhookReceiver, status: int = 204) -> None:
+        self.status = status
+        self.waiting = 0
+        self.most = 0
+        """The most requests that waited at the same time."""
+        self._released = asyncio.Semaphore(0)
+        receiver.respond = self._respond
+
+    def release(self, count: int = 1) -> None:
+        """Let so many of the requests be answered that wait, or that come."""
+        for _ in range(count):
+            self._released.release()
+
+    async def _respond(self, _request: web.Request) -> web.StreamResponse:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        try:
+            await self._released.acquire()
+        finally:
+            self.waiting -= 1
+        return web.Response(status=self.status)
+
+
 async def call_webhooks(tenant: Tenant, rpc: str, request: Any, timeout_seconds: float = 60.0) -> Any:
     """Call WebhookService as a client of the tenant, which is created if need be."""
     if not tenant.is_ready:
@@ -91,6 +118,22 @@ async def put_webhook(
 ) -> pb.UpdateWebhookResponse:
     webhook = webhook_pb2.Webhook(name=name, url=url, event_types=event_types, **more)
     request = pb.UpdateWebhookRequest(webhook=webhook, allow_missing=True, allow_unreachable=True)
+    answer: pb.UpdateWebhookResponse = await call_webhooks(tenant, "UpdateWebhook", request)
+    return answer
+
+
+async def update(
+    tenant: Tenant,
+    *paths: str,
+    allow_missing: bool = False,
+    allow_unreachable: bool = True,
+    **fields: Any,
+) -> pb.UpdateWebhookResponse:
+    webhook = webhook_pb2.Webhook(**{"name": "w", **fields})
+    request = pb.UpdateWebhookRequest(
+        webhook=webhook, allow_missing=allow_missing, allow_unreachable=allow_unreachable
+    )
+    request.update_mask.paths.extend(paths)
     answer: pb.UpdateWebhookResponse = await call_webhooks(tenant, "UpdateWebhook", request)
     return answer
 
@@ -175,7 +218,31 @@ async def replay(
     return answer.replayed_count, answer.has_more
 
 
-async def run_again(worker: JobWorker, execute: Execute) -> None:
-    """Run the jobs that wait for a later attempt. Those of a paused webhook stay held."""
-    await execute("update jobs set due_time = now() where due_time < 'infinity'")
-    await worker.run_due()
+async def run_again(worker: JobWorker, execute: Execute) -> int:
+    """Run the jobs as if every pause had passed, and return the number of their attempts.
+
+    The order of the messages stays as it is.
+    """
+    await execute("update webhooks set retry_time = retry_time - interval '1 hour'")
+    await execute("update webhook_deliveries set attempt_time = attempt_time - interval '1 day'")
+    await execute("update jobs set due_time = now()")
+    return await worker.run_due()
+
+
+async def rest_of_pause(execute: Execute) -> float:
+    """Return the seconds until the one message that is pending is due again."""
+    rest = "extract(epoch from attempt_time - now())::float8"
+    [(seconds,)] = await execute(f"select {rest} from webhook_deliveries where state = 'PENDING'")
+    return float(seconds)
+
+
+async def rest_of_failure(execute: Execute) -> float:
+    """Return the seconds until the one webhook that fails is sent a message again."""
+    [(seconds,)] = await execute("select extract(epoch from retry_time - now())::float8 from webhooks")
+    return float(seconds)
+
+
+async def end_the_day(execute: Execute) -> None:
+    """Set the begin of the day of every message back, also that which a resume began."""
+    await execute("update webhooks set resume_time = resume_time - interval '1 day'")
+    await execute("update webhook_deliveries set queue_time = queue_time - interval '1 day'")

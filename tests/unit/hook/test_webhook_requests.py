@@ -9,10 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
 from spawnmesh_hook.clients.https_post import PostedBody, parse_retry_after
 from spawnmesh_hook.clients.webhook_secrets import WebhookSecrets, secret_of_plugin
 from spawnmesh_hook.domain.webhooks import Webhook, WebhookAttempt, WebhookType, rotated
 from spawnmesh_hook.metrics import WebhookMetrics
+from spawnmesh_runtime.telemetry import current_traceparent
 from standardwebhooks import Webhook as Receiver
 from standardwebhooks import WebhookVerificationError
 
@@ -26,9 +28,9 @@ def test_the_headers_of_a_request() -> None:
     secrets = WebhookSecrets(KEY).of_webhook("t", rotated(WEBHOOK, "r", WEEK, NOW), NOW)
     body = '{"name":"ä"}'.encode()
     headers = PostedBody("evt_1", secrets, body).headers()
-    assert set(headers) <= {
+    assert set(headers) == {
         "Content-Type", "Accept", "Accept-Encoding", "User-Agent", "webhook-id", "webhook-timestamp",
-        "webhook-signature", "traceparent",
+        "webhook-signature",
     }  # fmt: skip
     assert headers["Content-Type"] == "application/json"
     assert headers["Accept-Encoding"] == "identity"
@@ -46,6 +48,18 @@ def test_the_headers_of_a_request() -> None:
         Receiver(secrets[0]).verify(body, {**headers, "webhook-id": "evt_2"})
     with pytest.raises(WebhookVerificationError):
         Receiver(secrets[0]).verify(body, {**headers, "webhook-timestamp": "1700000000"})
+
+
+def test_plugins_are_told_the_trace_and_webhooks_are_not() -> None:
+    secrets = WebhookSecrets(KEY).of_webhook("t", WEBHOOK, NOW)
+    provider = TracerProvider()
+    with provider.get_tracer("test").start_as_current_span("a"):
+        current = current_traceparent()
+        assert current
+        assert "traceparent" not in PostedBody("evt_1", secrets, b"{}").headers()
+        assert PostedBody("evt_1", secrets, b"{}", is_traced=True).headers()["traceparent"] == current
+    assert "traceparent" not in PostedBody("evt_1", secrets, b"{}", is_traced=True).headers()
+    provider.shutdown()
 
 
 def test_each_webhook_has_its_own_secrets() -> None:

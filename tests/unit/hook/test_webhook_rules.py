@@ -12,19 +12,26 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.webhooks import (
     FAILS,
+    FAILURES_TO_PAUSE,
     GONE,
     LONGEST_FAILURE,
     MAX_WEBHOOK_COUNT,
     TYPE_OF_HOOK,
+    DeliveryState,
     Webhook,
     WebhookAttempt,
+    WebhookDelivery,
+    WebhookMessage,
     WebhookType,
+    begin_of_day,
     check_webhook_count,
     check_webhook_etag,
     event_id_of,
+    expired_before,
     in_fixed_order,
     pause_after,
     pause_reason,
+    retry_pause,
     rotated,
 )
 
@@ -32,31 +39,49 @@ NOW = datetime(2026, 11, 30, 3, tzinfo=UTC)
 WEBHOOK = Webhook("w", "https://host/", (), timedelta(seconds=15), webhook_id="whk_1", generation=1)
 FAILED = WebhookAttempt(NOW, timedelta(seconds=1), 500, "HTTP status 500")
 PAUSES = (5, 30, 120, 600, 1800, 3600, 7200, 14400, 14400, 14400, 14400, 14400)
-LONGEST = timedelta(hours=4)
+LONGEST, DAY = timedelta(hours=4), timedelta(days=1)
+MESSAGE = WebhookMessage("evt_1", WebhookType.RUN_ENDED, "ses_1", "run_1", NOW, "{}")
+DELIVERY = WebhookDelivery(MESSAGE, DeliveryState.PENDING, NOW, NOW, None, 1, 0, 0, ())
 JITTERS = st.floats(min_value=0, max_value=1, exclude_max=True)
-COUNTS = st.integers(min_value=1, max_value=len(PAUSES))
+COUNTS = st.integers(min_value=1, max_value=2 * len(PAUSES))
+ASKED = st.none() | st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=7))
 
 
-def test_the_pauses_of_a_message() -> None:
-    pauses = [pause_after(number, FAILED, 0.0) for number in range(1, len(PAUSES) + 1)]
+def usual(count: int) -> timedelta:
+    return timedelta(seconds=PAUSES[min(count, len(PAUSES)) - 1])
+
+
+def test_the_attempts_of_a_message_take_a_day() -> None:
+    pauses, attempt = list[timedelta](), FAILED
+    while (pause := pause_after(len(pauses) + 1, attempt, NOW, 0.0)) is not None:
+        pauses.append(pause)
+        attempt = replace(attempt, start_time=attempt.start_time + pause)
     assert pauses == [timedelta(seconds=seconds) for seconds in PAUSES]
-    together = sum(filter(None, pauses), timedelta(0))
-    assert timedelta(hours=23) < together < timedelta(days=1)
-    assert pause_after(len(PAUSES) + 1, FAILED, 0.0) is None
+    assert timedelta(hours=23) < sum(pauses, timedelta(0)) < DAY
+
+
+@given(COUNTS, JITTERS, ASKED, st.timedeltas(min_value=timedelta(0), max_value=2 * DAY))
+def test_no_attempt_follows_after_the_day(
+    count: int, jitter: float, asked: timedelta | None, passed: timedelta
+) -> None:
+    attempt = replace(FAILED, start_time=NOW + passed, retry_after=asked)
+    pause = pause_after(count, attempt, NOW, jitter)
+    fresh = pause_after(count, attempt, attempt.start_time, jitter)
+    assert fresh is not None
+    assert pause == (fresh if passed + fresh < DAY else None)
 
 
 @given(COUNTS, JITTERS)
 def test_a_pause_is_up_to_a_tenth_longer(count: int, jitter: float) -> None:
-    pause = pause_after(count, FAILED, jitter)
+    pause = pause_after(count, FAILED, NOW, jitter)
     assert pause is not None
-    shortest = timedelta(seconds=PAUSES[count - 1])
-    assert shortest <= pause <= shortest * 1.1
+    assert usual(count) <= pause <= usual(count) * 1.1
 
 
-@given(JITTERS, st.none() | st.timedeltas(min_value=timedelta(0)))
+@given(JITTERS, ASKED)
 def test_pauses_grow_whatever_the_receiver_asks_for(jitter: float, asked: timedelta | None) -> None:
     attempt = replace(FAILED, retry_after=asked)
-    pauses = [pause_after(number, attempt, jitter) for number in range(1, len(PAUSES) + 1)]
+    pauses = [pause_after(number, attempt, NOW, jitter) for number in range(1, len(PAUSES) + 1)]
     for pause, following in pairwise(pauses):
         assert pause is not None
         assert following is not None
@@ -67,23 +92,32 @@ def test_pauses_grow_whatever_the_receiver_asks_for(jitter: float, asked: timede
 def test_a_longer_pause_that_was_asked_for_is_respected_up_to_the_longest(
     count: int, jitter: float, asked: timedelta
 ) -> None:
-    usual = pause_after(count, FAILED, jitter)
-    pause = pause_after(count, replace(FAILED, retry_after=asked), jitter)
-    assert usual is not None
-    assert pause == max(usual, min(asked, LONGEST))
+    unasked = pause_after(count, FAILED, NOW, jitter)
+    pause = pause_after(count, replace(FAILED, retry_after=asked), NOW, jitter)
+    assert unasked is not None
+    assert pause == max(unasked, min(asked, LONGEST))
 
 
-@given(st.integers(min_value=1, max_value=1_000), JITTERS)
-def test_a_webhook_that_is_gone_has_no_further_attempt(count: int, jitter: float) -> None:
-    gone = replace(FAILED, status_code=410, retry_after=timedelta(seconds=1))
-    assert pause_after(count, gone, jitter) is None
+def test_the_day_of_a_message_begins_when_it_is_queued_or_its_webhook_resumed() -> None:
+    assert begin_of_day(WEBHOOK, DELIVERY) == NOW
+    for shift in (-DAY, DAY):
+        resumed = replace(WEBHOOK, resume_time=NOW + shift)
+        assert begin_of_day(resumed, DELIVERY) == max(NOW, NOW + shift)
+    assert expired_before(NOW) == NOW - DAY
+
+
+def test_the_pauses_of_a_webhook_that_fails() -> None:
+    pauses = [retry_pause(count).total_seconds() for count in range(1, 9)]
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert retry_pause(10**9) == timedelta(minutes=5)
 
 
 def test_the_reasons_of_a_pause() -> None:
     assert pause_reason(WEBHOOK, FAILED) == ""
     assert pause_reason(WEBHOOK, replace(FAILED, status_code=410)) == GONE
-    failing = replace(WEBHOOK, failing_since=NOW - LONGEST_FAILURE)
+    failing = replace(WEBHOOK, failing_since=NOW - LONGEST_FAILURE, failure_count=FAILURES_TO_PAUSE)
     assert pause_reason(failing, FAILED) == FAILS
+    assert pause_reason(replace(failing, failure_count=FAILURES_TO_PAUSE - 1), FAILED) == ""
     assert pause_reason(failing, replace(FAILED, start_time=NOW - timedelta(microseconds=1))) == ""
     assert pause_reason(failing, replace(FAILED, status_code=410)) == GONE
 

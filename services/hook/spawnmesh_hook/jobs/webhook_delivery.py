@@ -77,7 +77,7 @@ class WebhookDeliverer:
                 return Again(min(left, _LONGEST_WAIT), reason="the webhook fails")
             if not due:
                 return Again(min(wait, _LONGEST_WAIT))
-            await self._send_all(job.tenant_id, webhook, due)
+            await self._send_all(job.tenant_id, webhook, due, end)
             if monotonic_seconds() > end:
                 return Again()
 
@@ -91,17 +91,21 @@ class WebhookDeliverer:
         if webhook is not None and not webhook.paused and wait is not None and not is_dead:
             await enqueue(connection, job.tenant_id, NewJob(DELIVER_WEBHOOK, job.key, due_in=wait))
 
-    async def _send_all(self, tenant_id: str, webhook: Webhook, due: Sequence[WebhookDelivery]) -> None:
-        """Send the messages, a few at the same time, and none more after the first failure."""
+    async def _send_all(
+        self, tenant_id: str, webhook: Webhook, due: Sequence[WebhookDelivery], end: float
+    ) -> None:
+        """Send messages, a few at the same time; none more after the first failure, or the end."""
         is_failing = webhook.failing_since is not None
         left = list(reversed(due[:1] if is_failing else due))
         attempts: list[WebhookAttempt] = []
 
         async def send_in_turn() -> None:
-            while left and not any(attempt.error for attempt in attempts):
+            while left:
                 delivery = left.pop()
                 attempt = await self._send(tenant_id, webhook, delivery)
                 attempts.append(attempt)
+                if attempt.error or monotonic_seconds() > end:
+                    left.clear()
                 await self._record(tenant_id, webhook, delivery, attempt)
 
         async with asyncio.TaskGroup() as group:
@@ -123,13 +127,14 @@ class WebhookDeliverer:
     ) -> None:
         """Record the attempt, and when the message and the webhook are to be tried again."""
         state, pause = DeliveryState.DELIVERED, None
-        if attempt.error:
-            count, begin = delivery.round_attempt_count + 1, begin_of_day(webhook, delivery)
-            pause = pause_after(count, attempt, begin, random.random())  # noqa: S311
-            state = DeliveryState.FAILED if pause is None else DeliveryState.PENDING
         async with self.database.pipelined(tenant_id) as connection:
             # The webhook is locked before its messages, as everywhere.
             if attempt.error:
+                # It may have been resumed since it was read, and the day begun anew.
+                current = await webhooks.lock_webhook_by_id(connection, tenant_id, webhook.webhook_id)
+                count, begin = delivery.round_attempt_count + 1, begin_of_day(current or webhook, delivery)
+                pause = pause_after(count, attempt, begin, random.random())  # noqa: S311
+                state = DeliveryState.FAILED if pause is None else DeliveryState.PENDING
                 asked = min(attempt.retry_after or timedelta(0), LONGEST_RETRY)
                 retry_time = utc_now() + max(retry_pause(webhook.failure_count + 1), asked)
                 reason = pause_reason(webhook, attempt)
@@ -151,9 +156,10 @@ class WebhookDeliverer:
     async def _expire(self, tenant_id: str, webhook: Webhook) -> None:
         """Give up messages that have waited for a day behind those that failed."""
         before = expired_before(utc_now())
-        if webhook.resume_time is not None and webhook.resume_time >= before:
-            return
         async with self.database.pipelined(tenant_id) as connection:
+            current = await webhooks.lock_webhook_by_id(connection, tenant_id, webhook.webhook_id)
+            if current is None or (current.resume_time is not None and current.resume_time >= before):
+                return
             count = await webhook_deliveries.expire_messages(
                 connection, tenant_id, webhook.webhook_id, before, _EXPIRED
             )

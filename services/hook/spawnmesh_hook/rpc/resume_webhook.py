@@ -13,7 +13,7 @@ async def resume_webhook(
 ) -> pb.ResumeWebhookResponse:
     """Resume the webhook, make all its messages due, and return it. Raises NOT_FOUND."""
     tenant_id = caller.tenant_id
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.adding(tenant_id) as connection:
         webhook = await webhooks.resume_webhook(connection, tenant_id, request.name)
         await webhook_deliveries.hasten_messages(connection, tenant_id, webhook.webhook_id)
     return pb.ResumeWebhookResponse(webhook=render_webhook(webhook))

@@ -24,6 +24,8 @@ async def test_webhook(
     async with deps.database.adding(tenant_id) as connection:
         if not attempt.error:  # It is well. What waits need not wait any longer.
             await webhooks.record_success(connection, tenant_id, webhook.webhook_id, attempt.start_time)
+            if webhook.failing_since is not None:
+                await webhook_deliveries.wake_jobs(connection, tenant_id, [webhook.webhook_id])
         delivery = await webhook_deliveries.insert_test(
             connection, tenant_id, webhook.webhook_id, message, attempt
         )

@@ -67,7 +67,9 @@ async def enqueue_messages(
 
     A known message stays as it is. Return the number of new ones.
     """
-    rows = [{"webhook_id": webhook_id, **_values(message)} for webhook_id, message in messages]
+    # In one order: of two transactions with the same messages, one waits for the other.
+    ordered = sorted(messages, key=lambda one: (one[0], one[1].event_id))
+    rows = [{"webhook_id": webhook_id, **_values(message)} for webhook_id, message in ordered]
     cursor = await connection.execute(
         _SQL["insert_messages"], {"tenant_id": tenant_id, "messages": Jsonb(rows)}
     )

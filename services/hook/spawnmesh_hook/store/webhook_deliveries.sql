@@ -53,18 +53,17 @@ where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and event_id = %
 
 -- name: expire_messages
 -- Locks the rows. Gives up messages whose day is over, and that were not sent since the webhook
--- fails. Index: webhook_deliveries_due_idx.
-with expired as (
-    select event_id from webhook_deliveries
-    where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and state = 'PENDING'
-        and attempt_time <= now() and queue_time < %(queued_before)s
-    order by attempt_time, event_id limit %(limit)s
-)
-update webhook_deliveries d
+-- fails. Updates by a list of keys: a join may compare each with each. Indexes:
+-- webhook_deliveries_due_idx, webhook_deliveries_pkey.
+update webhook_deliveries
 set state = 'FAILED', attempt_time = null, end_time = now()
-from expired
-where d.tenant_id = %(tenant_id)s and d.webhook_id = %(webhook_id)s and d.event_id = expired.event_id
-    and d.state = 'PENDING';
+where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and state = 'PENDING'
+    and event_id = any (array(
+        select event_id from webhook_deliveries
+        where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and state = 'PENDING'
+            and attempt_time <= now() and queue_time < %(queued_before)s
+        order by attempt_time, event_id limit %(limit)s
+    ));
 
 -- name: list_webhook_deliveries
 -- Takes no lock. An empty condition does not filter. Looks at %(scan_limit)s deliveries at most,

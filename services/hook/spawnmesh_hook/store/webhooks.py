@@ -45,6 +45,15 @@ async def find_webhook_by_id(connection: Connection, tenant_id: str, webhook_id:
     return _webhook(row) if row else None
 
 
+async def lock_webhook_by_id(connection: Connection, tenant_id: str, webhook_id: str) -> Webhook | None:
+    """Return the webhook of a message as `find_webhook_by_id` does.
+
+    It does not change until the transaction ends.
+    """
+    row = await _one(connection, "lock_webhook_by_id", tenant_id=tenant_id, webhook_id=webhook_id)
+    return _webhook(row) if row else None
+
+
 async def find_and_lock_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook | None:
     """Return the webhook, if there is one. It does not change until the transaction ends."""
     row = await _one(connection, "lock_webhook", tenant_id=tenant_id, name=name)

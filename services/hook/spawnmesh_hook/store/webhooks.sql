@@ -26,6 +26,12 @@ select name, webhook_id, url, event_types, timeout, paused, pause_reason, failin
     retry_time, resume_time, secret_number, previous_secret_until, rotation_id, generation, create_time
 from webhooks where tenant_id = %(tenant_id)s and name = %(name)s for update;
 
+-- name: lock_webhook_by_id
+-- Locks the row until the transaction ends. Index: webhooks_id_idx.
+select name, webhook_id, url, event_types, timeout, paused, pause_reason, failing_since, failure_count,
+    retry_time, resume_time, secret_number, previous_secret_until, rotation_id, generation, create_time
+from webhooks where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s for update;
+
 -- name: list_webhooks
 -- Takes no lock. Index: webhooks_pkey. A tenant has few webhooks.
 select name, webhook_id, url, event_types, timeout, paused, pause_reason, failing_since, failure_count,
@@ -85,7 +91,8 @@ where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and failing_sinc
 -- Locks the row. Changes nothing if the webhook was changed, resumed or rotated since it was read.
 -- Index: webhooks_id_idx.
 update webhooks
-set failing_since = coalesce(failing_since, %(start_time)s), failure_count = failure_count + 1,
+set failing_since = coalesce(failing_since, %(start_time)s),
+    failure_count = failure_count + (case when retry_time > %(start_time)s then 0 else 1 end),
     retry_time = greatest(retry_time, %(retry_time)s),
     paused = paused or %(pause_reason)s <> '',
     pause_reason = case when paused then pause_reason else %(pause_reason)s end,

@@ -1,5 +1,8 @@
 """ListWebhooks and DeleteWebhook."""
 
+import asyncio
+
+import pytest
 from spawnmesh.hook.v1 import webhook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs.worker import JobWorker
@@ -9,6 +12,7 @@ from tests.support.hook.webhook_receiver import (
     NO_RECEIVER,
     PENDING,
     Execute,
+    HeldAnswers,
     Serve,
     WebhookReceiver,
     call_webhooks,
@@ -20,6 +24,7 @@ from tests.support.hook.webhook_receiver import (
     run_ended,
     webhook_of,
 )
+from tests.support.waiting import eventually
 
 
 async def test_ListWebhooks__page_by_page_by_name(mesh: HookMesh, tenant: Tenant) -> None:
@@ -64,16 +69,39 @@ async def test_DeleteWebhook__pending_messages_are_never_sent(
     assert not receiver.is_signed(first.secret)
 
 
-async def test_DeleteWebhook__held_messages_go_with_it(
-    tenant: Tenant, worker: JobWorker, execute: Execute
+@pytest.mark.parametrize("is_paused", [False, True])
+async def test_DeleteWebhook__its_job_goes_with_it(
+    tenant: Tenant, worker: JobWorker, execute: Execute, is_paused: bool
 ) -> None:
     await put_webhook(tenant, NO_RECEIVER)
-    await pause(tenant)
+    if is_paused:
+        await pause(tenant)
     await tenant.publish(run_ended())
     await worker.run_due()
     assert [one.state for one in await log_of(tenant)] == [PENDING]
+    await tenant.publish(run_ended(2))
+    assert await execute("select count(*) from jobs") == [(1,)]
     await delete(tenant)
     assert await execute("select 1 from jobs") == []
+
+
+async def test_DeleteWebhook__a_request_in_progress_leaves_no_job(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver()
+    held = HeldAnswers(receiver, 500)
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(*map(run_ended, range(20)))
+    working = asyncio.create_task(worker.run_due())
+    await eventually(lambda: held.waiting == 4)
+    await delete(tenant)
+    await put_webhook(tenant, NO_RECEIVER)
+    held.release(20)
+    await working
+    assert len(receiver.bodies) == 4
+    assert await execute("select 1 from jobs") == []
+    assert await log_of(tenant) == []
+    assert not (await webhook_of(tenant)).HasField("failing_since_time")
 
 
 async def test_DeleteWebhook__the_etag_and_a_repeat(tenant: Tenant) -> None:

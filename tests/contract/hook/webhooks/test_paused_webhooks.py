@@ -1,17 +1,9 @@
 """PauseWebhook and ResumeWebhook: messages of a paused webhook wait, and each is sent once."""
 
 import asyncio
-from datetime import timedelta
 
-import psycopg
 import pytest
-from aiohttp import web
 from spawnmesh_core.reasons import Reason
-from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.store import webhook_deliveries, webhooks
-from spawnmesh_hook.store.webhook_deliveries import DELIVER_WEBHOOK
-from spawnmesh_postgres.database import open_database
-from spawnmesh_postgres.jobs import store as jobs
 from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import HookMesh, Tenant, refused
@@ -21,11 +13,14 @@ from tests.support.hook.webhook_receiver import (
     NO_RECEIVER,
     PENDING,
     Execute,
+    HeldAnswers,
     Serve,
     WebhookReceiver,
+    end_the_day,
     log_of,
     pause,
     put_webhook,
+    rest_of_pause,
     resume,
     run_again,
     run_ended,
@@ -35,6 +30,7 @@ from tests.support.waiting import eventually
 
 GONE = "it answered that it is gone (HTTP status 410)"
 FAILS = "it has received nothing for five days"
+NO_JOB = "select 1 where not exists (select from jobs)"
 
 
 async def test_PauseWebhook__its_messages_wait_until_it_is_resumed(
@@ -50,15 +46,14 @@ async def test_PauseWebhook__its_messages_wait_until_it_is_resumed(
     assert await tenant.publish(run_ended(2)) == 2
     await worker.run_due()
     assert (receiver.bodies, len(other.bodies)) == ([], 2)
-    held = await execute("select due_time = 'infinity', claim_id is null, attempt_count, key from jobs")
-    assert [row[:3] for row in held] == [(True, True, 0)] * 2
+    assert await execute(NO_JOB), "a paused webhook costs nothing"
     assert [(one.state, one.attempt_count) for one in await log_of(tenant)] == [(PENDING, 0)] * 2
     resumed = await resume(tenant)
     assert not resumed.paused
     assert resumed.etag not in (paused.etag, "")
     await worker.run_due()
     assert len(receiver.ids) == len(set(receiver.ids)) == 2
-    assert await execute("select 1 from jobs") == []
+    assert await execute(NO_JOB)
     assert [(one.state, one.attempt_count) for one in await log_of(tenant)] == [(DELIVERED, 1)] * 2
 
 
@@ -73,27 +68,38 @@ async def test_PauseWebhook__a_repeat_changes_nothing(tenant: Tenant) -> None:
 async def test_PauseWebhook__a_request_in_progress_is_finished(
     tenant: Tenant, worker: JobWorker, serve: Serve
 ) -> None:
-    receiver, called, answer = WebhookReceiver(), asyncio.Event(), asyncio.Event()
-
-    async def respond(_request: web.Request) -> web.StreamResponse:
-        called.set()
-        await answer.wait()
-        return web.Response()
-
-    receiver.respond = respond
+    receiver = WebhookReceiver()
+    held = HeldAnswers(receiver)
     await put_webhook(tenant, await serve(receiver))
-    await tenant.publish(run_ended())
+    await tenant.publish(*map(run_ended, range(9)))
     working = asyncio.create_task(worker.run_due())
-    async with asyncio.timeout(60):
-        await called.wait()
+    await eventually(lambda: held.waiting == 4)
     await pause(tenant)
-    answer.set()
+    held.release(16)
     await working
-    assert [(one.state, one.attempt_count) for one in await log_of(tenant)] == [(DELIVERED, 1)]
+    states = [one.state for one in await log_of(tenant)]
+    # At most one batch, of which the worker has read that the webhook is not paused.
+    assert states.count(DELIVERED) == len(receiver.bodies) >= 4
     assert (await webhook_of(tenant)).paused
 
 
-async def test_PauseWebhook__a_message_that_waits_for_its_next_attempt_is_held(
+async def test_PauseWebhook__nothing_is_sent_after_the_batch_in_progress(
+    tenant: Tenant, worker: JobWorker, serve: Serve
+) -> None:
+    receiver = WebhookReceiver()
+    held = HeldAnswers(receiver)
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(*map(run_ended, range(40)))
+    working = asyncio.create_task(worker.run_due())
+    await eventually(lambda: held.waiting == 4)
+    await pause(tenant)
+    held.release(40)
+    await working
+    assert len(receiver.bodies) == 16
+    assert [one.state for one in await log_of(tenant)].count(PENDING) == 24
+
+
+async def test_PauseWebhook__a_message_that_waits_for_its_next_attempt_is_not_sent(
     tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
     receiver = WebhookReceiver([500])
@@ -102,7 +108,7 @@ async def test_PauseWebhook__a_message_that_waits_for_its_next_attempt_is_held(
     await worker.run_due()
     await pause(tenant)
     await run_again(worker, execute)
-    assert await execute("select due_time = 'infinity' from jobs") == [(True,)]
+    assert await execute(NO_JOB)
     assert len(receiver.bodies) == 1
     await resume(tenant)
     await worker.run_due()
@@ -111,7 +117,7 @@ async def test_PauseWebhook__a_message_that_waits_for_its_next_attempt_is_held(
 
 
 async def test_ResumeWebhook__it_counts_as_not_failing(
-    tenant: Tenant, worker: JobWorker, serve: Serve
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
     await put_webhook(tenant, await serve(WebhookReceiver([500])))
     await tenant.publish(run_ended())
@@ -120,13 +126,31 @@ async def test_ResumeWebhook__it_counts_as_not_failing(
     assert failing.HasField("failing_since_time")
     resumed = await resume(tenant)
     assert not resumed.HasField("failing_since_time")
+    assert await execute("select failure_count, retry_time from webhooks") == [(0, None)]
     assert resumed.etag != failing.etag
     assert await resume(tenant) == resumed
     with refused(Reason.NOT_FOUND):
         await resume(tenant, "another")
 
 
-async def test_ResumeWebhook__messages_of_other_webhooks_stay_held(
+async def test_ResumeWebhook__a_message_in_a_long_pause_is_due(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver([500] * 7)
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(run_ended())
+    await worker.run_due()
+    for _ in range(6):
+        await run_again(worker, execute)
+    assert await rest_of_pause(execute) > 7_000
+    await execute("update webhooks set retry_time = null")
+    assert await worker.run_due() == 0
+    await resume(tenant)
+    await worker.run_due()
+    assert [(one.state, one.attempt_count) for one in await log_of(tenant)] == [(DELIVERED, 8)]
+
+
+async def test_ResumeWebhook__messages_of_other_webhooks_wait_on(
     tenant: Tenant, worker: JobWorker, serve: Serve
 ) -> None:
     receivers = {name: WebhookReceiver() for name in ("a", "b")}
@@ -148,8 +172,7 @@ async def test_ResumeWebhook__wakes_a_running_worker(
     await pause(tenant)
     running = asyncio.create_task(worker.run_jobs_forever())
     await tenant.publish(*map(run_ended, range(5)))
-    held = "select 1 from jobs where due_time = 'infinity' having count(*) = 5"
-    await eventually(lambda: execute(held))
+    await eventually(lambda: execute(NO_JOB))
     await resume(tenant)
     await eventually(lambda: len(receiver.bodies) == 5)
     running.cancel()
@@ -157,73 +180,18 @@ async def test_ResumeWebhook__wakes_a_running_worker(
     assert len(set(receiver.ids)) == 5
 
 
-@pytest.mark.parametrize("is_held_first", [False, True])
-async def test_ResumeWebhook__a_message_that_is_being_held_is_due(
-    tenant: Tenant,
-    worker: JobWorker,
-    serve: Serve,
-    execute: Execute,
-    databases: dict[str, ServiceDsn],
-    is_held_first: bool,
-) -> None:
-    """The worker saw that the webhook was paused, and holds the message before or after the resume."""
-    receiver = WebhookReceiver()
-    await put_webhook(tenant, await serve(receiver))
-    await pause(tenant)
-    await tenant.publish(run_ended())
-    claim = jobs.claim_statement(DELIVER_WEBHOOK, jobs.ClaimQuota(50, 50, {}), timedelta(seconds=600))
-    async with open_database(databases["hook"].app, name="holding", max_connections=3) as database:
-        [job] = await jobs.claim(database, claim)
-        if is_held_first:
-            async with database.transaction(tenant.tenant_id) as connection:
-                await webhook_deliveries.hold_message(connection, job)
-                resuming = asyncio.create_task(resume(tenant))
-                await eventually(lambda: _is_waiting(databases["hook"]))
-            await resuming
-        else:
-            async with database.transaction(tenant.tenant_id) as connection:
-                resumed = await webhooks.resume_webhook(connection, tenant.tenant_id, "w")
-                await webhook_deliveries.release_held_messages(
-                    connection, tenant.tenant_id, job.arguments["webhook_id"]
-                )
-                assert not resumed.paused
-
-                async def hold() -> None:
-                    async with database.transaction(tenant.tenant_id) as other:
-                        await webhook_deliveries.hold_message(other, job)
-
-                holding = asyncio.create_task(hold())
-                await eventually(lambda: _is_waiting(databases["hook"]))
-            await holding
-        assert await execute("select 1 from jobs where due_time = 'infinity'") == []
-        await execute("update jobs set due_time = now()")
-    await worker.run_due()
-    assert len(receiver.bodies) == 1
-
-
-async def test_a_worker_that_has_lost_its_claim_holds_nothing(
-    tenant: Tenant, execute: Execute, databases: dict[str, ServiceDsn]
+async def test_ResumeWebhook__nothing_is_added_for_a_tenant_that_is_being_purged(
+    tenant: Tenant, execute: Execute
 ) -> None:
     await put_webhook(tenant, NO_RECEIVER)
     await pause(tenant)
-    await tenant.publish(run_ended())
-    claim = jobs.claim_statement(DELIVER_WEBHOOK, jobs.ClaimQuota(50, 50, {}), timedelta(seconds=600))
-    async with open_database(databases["hook"].app, name="holding", max_connections=1) as database:
-        [job] = await jobs.claim(database, claim)
-        await execute("update jobs set claim_id = gen_random_uuid()")
-        async with database.transaction(tenant.tenant_id) as connection:
-            await webhook_deliveries.hold_message(connection, job)
-    assert await execute("select due_time = 'infinity', attempt_count from jobs") == [(False, 1)]
+    await execute("insert into purged_tenants select tenant_id, 0 from webhooks")
+    with refused(Reason.UNKNOWN_TENANT):
+        await resume(tenant)
+    assert await execute(NO_JOB)
 
 
-async def _is_waiting(database: ServiceDsn) -> bool:
-    """Return whether a transaction waits for another one."""
-    query = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and usename = current_user"
-    async with await psycopg.AsyncConnection.connect(database.app) as connection:
-        return await (await connection.execute(query)).fetchone() is not None
-
-
-async def test_a_webhook_that_is_gone_is_paused_and_the_message_given_up(
+async def test_a_webhook_that_is_gone_is_paused_and_the_message_waits(
     tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
     receiver = WebhookReceiver([410])
@@ -233,28 +201,41 @@ async def test_a_webhook_that_is_gone_is_paused_and_the_message_given_up(
     webhook = await webhook_of(tenant)
     assert (webhook.paused, webhook.pause_reason) == (True, GONE)
     assert webhook.etag != before.etag
-    assert [(one.state, one.attempt_count) for one in await log_of(tenant)] == [(GIVEN_UP, 1)]
-    assert await execute("select 1 from jobs") == []
+    assert [(one.state, one.attempt_count) for one in await log_of(tenant)] == [(PENDING, 1)]
+    assert await execute(NO_JOB)
     await tenant.publish(run_ended(2))
-    await worker.run_due()
+    await run_again(worker, execute)
     assert len(receiver.bodies) == 1
-    by_person = await pause(tenant)
-    assert (by_person.paused, by_person.pause_reason) == (True, "")
-    await resume(tenant)
+    assert await pause(tenant) == webhook, "the reason stays"
+    resumed = await resume(tenant)
+    assert (resumed.paused, resumed.pause_reason) == (False, "")
     await worker.run_due()
-    assert [one.state for one in await log_of(tenant)] == [DELIVERED, GIVEN_UP]
+    assert [(one.state, one.attempt_count) for one in await log_of(tenant)] == [
+        (DELIVERED, 1),
+        (DELIVERED, 2),
+    ]
+    assert receiver.ids.count(receiver.ids[0]) == 2
 
 
-@pytest.mark.parametrize(("age", "is_paused"), [("5 days", True), ("4 days 23 hours", False)])
-async def test_a_webhook_that_fails_for_five_days_is_paused(
-    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute, age: str, is_paused: bool
+@pytest.mark.parametrize(
+    ("age", "failures", "is_paused"),
+    [("5 days", 100, True), ("5 days", 99, False), ("4 days 23 hours", 1_000, False)],
+)
+async def test_a_webhook_that_fails_often_for_five_days_is_paused(
+    tenant: Tenant,
+    worker: JobWorker,
+    serve: Serve,
+    execute: Execute,
+    age: str,
+    failures: int,
+    is_paused: bool,
 ) -> None:
     receiver = WebhookReceiver([500, 500])
     await put_webhook(tenant, await serve(receiver))
     await tenant.publish(run_ended())
     await worker.run_due()
     since = (await webhook_of(tenant)).failing_since_time
-    await execute(f"update webhooks set failing_since = now() - interval '{age}'")
+    await execute(f"update webhooks set failing_since = now() - interval '{age}', failure_count = {failures}")
     await run_again(worker, execute)
     webhook = await webhook_of(tenant)
     assert (webhook.paused, webhook.pause_reason) == (is_paused, FAILS if is_paused else "")
@@ -275,10 +256,11 @@ async def test_a_message_that_is_received_ends_the_failure_of_its_webhook(
     await tenant.publish(run_ended())
     await worker.run_due()
     before = await webhook_of(tenant)
-    await execute("update webhooks set failing_since = now() - interval '6 days'")
+    await execute("update webhooks set failing_since = now() - interval '6 days', failure_count = 1000")
     await run_again(worker, execute)
     webhook = await webhook_of(tenant)
     assert (webhook.paused, webhook.HasField("failing_since_time")) == (False, False)
+    assert await execute("select failure_count, retry_time from webhooks") == [(0, None)]
     assert webhook.etag == before.etag
 
 
@@ -287,25 +269,57 @@ async def test_a_webhook_that_was_resumed_meanwhile_is_not_paused(
     tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute, status: int
 ) -> None:
     """The request began before the resume, so it says nothing about the webhook as it is now."""
-    receiver, called, answer = WebhookReceiver(), asyncio.Event(), asyncio.Event()
-
-    async def respond(_request: web.Request) -> web.StreamResponse:
-        called.set()
-        await answer.wait()
-        return web.Response(status=status)
-
-    receiver.respond = respond
+    receiver = WebhookReceiver()
+    held = HeldAnswers(receiver, status)
     await put_webhook(tenant, await serve(receiver))
-    await execute("update webhooks set failing_since = now() - interval '6 days'")
+    await execute("update webhooks set failing_since = now() - interval '6 days', failure_count = 1000")
     await tenant.publish(run_ended())
     working = asyncio.create_task(worker.run_due())
-    async with asyncio.timeout(60):
-        await called.wait()
+    await eventually(lambda: held.waiting)
     await resume(tenant)
-    answer.set()
+    held.release()
     await working
     webhook = await webhook_of(tenant)
     assert (webhook.paused, webhook.HasField("failing_since_time")) == (False, False)
+
+
+async def test_ResumeWebhook__messages_have_another_day_also_during_a_request(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    """The worker has read the webhook before the resume. It must not give up what was resumed."""
+    receiver = WebhookReceiver([500])
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(run_ended(1))
+    await worker.run_due()
+    await tenant.publish(run_ended(2), run_ended(3))
+    await end_the_day(execute)
+    held = HeldAnswers(receiver, 500)
+    working = asyncio.create_task(run_again(worker, execute))
+    await eventually(lambda: held.waiting)
+    await resume(tenant)
+    held.release(100)
+    await working
+    assert [one.state for one in await log_of(tenant)] == [PENDING] * 3
+    held.status = 204
+    await run_again(worker, execute)
+    await run_again(worker, execute)
+    assert [one.state for one in await log_of(tenant)] == [DELIVERED] * 3
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_a_day_begins_anew_with_a_resume(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute, is_resumed: bool
+) -> None:
+    receiver = WebhookReceiver([500] * 2)
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(run_ended())
+    await pause(tenant)
+    await end_the_day(execute)
+    await resume(tenant)
+    if not is_resumed:
+        await execute("update webhooks set resume_time = resume_time - interval '1 day'")
+    await worker.run_due()
+    assert [one.state for one in await log_of(tenant)] == [PENDING if is_resumed else GIVEN_UP]
 
 
 async def test_another_replica_reads_a_pause_at_once(mesh: HookMesh, tenant: Tenant) -> None:

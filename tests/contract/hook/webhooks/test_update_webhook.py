@@ -1,8 +1,6 @@
 """UpdateWebhook and GetWebhook."""
 
 import asyncio
-from collections.abc import Iterable
-from ipaddress import ip_address
 from typing import Any
 
 import psycopg
@@ -10,22 +8,16 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import webhook_pb2
-from spawnmesh.hook.v1 import webhook_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.domain.endpoints import Address
 from spawnmesh_hook.domain.webhooks import MAX_WEBHOOK_COUNT
-from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import HookMesh, Tenant, refused
 from tests.support.hook.webhook_receiver import (
     NO_RECEIVER,
     RUN_ENDED,
     SESSION_ENDED,
-    Serve,
-    WebhookReceiver,
-    call_webhooks,
     delete,
     log_of,
     names_of,
@@ -34,31 +26,14 @@ from tests.support.hook.webhook_receiver import (
     replay,
     resume,
     rotate,
-    run_ended,
     send_test,
+    update,
     webhook_of,
 )
-from tests.support.hook.webhook_server import https_site
 from tests.support.waiting import eventually
 
 CHANGED = ("url", "event_types", "timeout")
 MALFORMED_PATHS = ["webhook_id", "secret", "timeout.seconds", "event_types.0", ""]
-
-
-async def update(
-    tenant: Tenant,
-    *paths: str,
-    allow_missing: bool = False,
-    allow_unreachable: bool = True,
-    **fields: Any,
-) -> pb.UpdateWebhookResponse:
-    webhook = webhook_pb2.Webhook(**{"name": "w", **fields})
-    request = pb.UpdateWebhookRequest(
-        webhook=webhook, allow_missing=allow_missing, allow_unreachable=allow_unreachable
-    )
-    request.update_mask.paths.extend(paths)
-    answer: pb.UpdateWebhookResponse = await call_webhooks(tenant, "UpdateWebhook", request)
-    return answer
 
 
 async def test_UpdateWebhook__creates_one_with_defaults(tenant: Tenant) -> None:
@@ -206,110 +181,6 @@ async def test_UpdateWebhook__concurrent_creations_of_one_name(tenant: Tenant) -
     answers = await asyncio.gather(*(put_webhook(tenant, NO_RECEIVER) for _ in range(5)))
     assert len({one.secret for one in answers}) == 1
     assert {one.webhook.etag for one in answers} == {(await webhook_of(tenant)).etag}
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://127.0.0.1/x",
-        "https://[::1]/x",
-        "https://[::ffff:10.0.0.1]/x",
-        "https://169.254.169.254/latest/meta-data",
-        "https://10.1.2.3/x",
-        "https://localhost/x",
-        "https://0x7f000001/x",
-        "https://inside.test/x",
-        "https://both.test/x",
-    ],
-)
-async def test_UpdateWebhook__an_address_that_is_not_allowed(mesh: HookMesh, url: str) -> None:
-    replica = await mesh.replica(allow_private_endpoints=False, resolve=_addresses)
-    tenant = mesh.tenant(replica)
-    with refused(Reason.ENDPOINT_NOT_ALLOWED):
-        await put_webhook(tenant, url)
-    assert await names_of(tenant) == []
-    await put_webhook(tenant, "https://outside.test/x")
-    with refused(Reason.ENDPOINT_NOT_ALLOWED):
-        await update(tenant, url=url)
-    assert (await webhook_of(tenant)).url == "https://outside.test/x"
-
-
-def _addresses(host: str) -> Iterable[Address]:
-    outside, inside = ip_address("93.184.216.34"), ip_address("10.0.0.7")
-    return {"outside.test": [outside], "both.test": [outside, inside]}.get(host, [inside])
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("", "ftp://127.0.0.1:1/x", "grpc://127.0.0.1:1", "https://", "https:///x", "https://a@127.0.0.1/x"),
-        *("http://", "http://127.0.0.1:0/x", "http://127.0.0.1:1/#a", "https://h/#a", "HTTPS://127.0.0.1/x"),
-        *("https://127.0.0.1:0/x", "https://127.0.0.1:65536/x", "https://127.0.0.1:1/a b"),
-        *(f"https://127.0.0.1:1/{'x' * 512}", "https://127.0.0.1:1/\nHost: a"),
-    ],
-)
-async def test_UpdateWebhook__an_address_that_is_no_url_of_a_webhook(tenant: Tenant, url: str) -> None:
-    with refused(Reason.INVALID_REQUEST) as caught:
-        await put_webhook(tenant, url)
-    assert [one.field for one in caught.value.violations] == ["webhook.url"]
-    assert await names_of(tenant) == []
-
-
-async def test_TestWebhook__a_name_that_leads_elsewhere_by_now(mesh: HookMesh) -> None:
-    addresses = [ip_address("93.184.216.34")]
-    replica = await mesh.replica(allow_private_endpoints=False, resolve=lambda _: addresses)
-    tenant = mesh.tenant(replica)
-    await put_webhook(tenant, "https://moving.test/x")
-    addresses[:] = [ip_address("127.0.0.1")]
-    assert [(one.status_code, one.error) for one in (await send_test(tenant)).attempts] == [
-        (0, "the operator does not allow its address any more")
-    ]
-    addresses.clear()
-    assert [one.error for one in (await send_test(tenant)).attempts] == [
-        "the DNS lookup of its name failed: its name has no address"
-    ]
-
-
-@pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize(
-    "url", ["http://outside.test/x", "http://inside.test/x", "http://10.1.2.3/x", "http://93.184.216.34/"]
-)
-async def test_UpdateWebhook__without_tls_for_other_machines(mesh: HookMesh, url: str, private: bool) -> None:
-    tenant = mesh.tenant(await mesh.replica(allow_private_endpoints=private, resolve=_addresses))
-    with refused(Reason.ENDPOINT_NOT_ALLOWED):
-        await put_webhook(tenant, url)
-
-
-async def test_UpdateWebhook__without_tls_on_loopback(
-    mesh: HookMesh, tenant: Tenant, worker: JobWorker
-) -> None:
-    receiver = WebhookReceiver()
-    async with https_site(receiver.handle, None) as url:
-        put = await put_webhook(tenant, url)
-        await update(tenant, url=f"{url}/b", allow_unreachable=False)
-        await tenant.publish(run_ended())
-        await worker.run_due()
-    assert receiver.is_signed(put.secret)
-    stricter = tenant.on(await mesh.replica(allow_private_endpoints=False))
-    with refused(Reason.ENDPOINT_NOT_ALLOWED):
-        await update(stricter, url=url)
-    assert [one.error for one in (await send_test(stricter)).attempts] == [
-        "the operator does not allow its address any more"
-    ]
-
-
-async def test_UpdateWebhook__nothing_answers_at_the_address(tenant: Tenant, serve: Serve) -> None:
-    with refused(Reason.ENDPOINT_NOT_REACHED):
-        await update(tenant, url=NO_RECEIVER, allow_missing=True, allow_unreachable=False)
-    assert await names_of(tenant) == []
-    receiver = WebhookReceiver()
-    await update(tenant, url=await serve(receiver), allow_missing=True, allow_unreachable=False)
-    assert receiver.bodies == []
-    with refused(Reason.ENDPOINT_NOT_REACHED):
-        await update(tenant, url=NO_RECEIVER, allow_unreachable=False)
-    await update(tenant, url=NO_RECEIVER)
-    changed = await update(tenant, timeout=Duration(seconds=2), allow_unreachable=False)
-    assert changed.webhook.timeout.seconds == 2
 
 
 async def test_UpdateWebhook__a_service_without_a_signing_key(mesh: HookMesh, tenant: Tenant) -> None:

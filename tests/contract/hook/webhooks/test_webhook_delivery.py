@@ -1,15 +1,11 @@
-"""Messages that are sent again or given up: attempts, circuit breakers, workers and retention."""
+"""Messages that are sent again or given up: attempts, probes of failing webhooks, and retention."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh_hook.domain.webhooks import KEPT_ATTEMPT_COUNT
-from spawnmesh_hook.jobs.webhook_delivery import WebhookDeliverer
-from spawnmesh_hook.store.webhook_deliveries import DELIVER_WEBHOOK
 from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import HookMesh, Tenant
@@ -19,48 +15,54 @@ from tests.support.hook.webhook_receiver import (
     NO_RECEIVER,
     PENDING,
     Execute,
+    HeldAnswers,
     Serve,
     WebhookReceiver,
+    end_the_day,
     log_of,
     put_webhook,
     replay,
-    resume,
+    rest_of_failure,
+    rest_of_pause,
     run_again,
     run_ended,
     webhook_of,
 )
+from tests.support.waiting import eventually
 
-ATTEMPTS = 13
-DUE_IN = "select extract(epoch from due_time - now())::float8 from jobs"
 NO_CONNECTION = "no connection, or it ended before the answer"
+FIRST_ATTEMPTS = 4
+"""The first requests to a webhook that fails are made at the same time."""
+FAILURE = "select failing_since, failure_count, retry_time from webhooks"
+ATTEMPTS = "select sum(attempt_count)::integer, max(attempt_count) from webhook_deliveries"
+BACKLOG = """
+insert into webhook_deliveries
+    (tenant_id, webhook_id, event_id, event_type, session_id, run_id, event_time, body, state, attempt_time)
+select tenant_id, webhook_id, 'evt_' || n, 'run.ended', 'ses_1', 'run_1', now(), '{}', 'PENDING', now()
+from webhooks, generate_series(1, %(count)s) n
+"""
 
 
-class SkippedTime:
-    """A clock for circuit breakers that a test sets forward."""
-
-    def __init__(self, worker: JobWorker) -> None:
-        self.now = 0.0
-        deliverer = worker._kinds[DELIVER_WEBHOOK].handler.__self__  # type: ignore[attr-defined]
-        assert isinstance(deliverer, WebhookDeliverer)
-        deliverer.breakers._monotonic = lambda: self.now
-
-
-async def test_a_message_is_given_up_after_the_last_attempt(
+async def test_a_message_is_given_up_after_a_day_of_attempts(
     tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
-    time, receiver = SkippedTime(worker), WebhookReceiver([500] * (ATTEMPTS + 1))
+    count = KEPT_ATTEMPT_COUNT + 3
+    receiver, pauses = WebhookReceiver([500] * count), []
     await put_webhook(tenant, await serve(receiver))
     await tenant.publish(run_ended())
-    pauses = []
-    for number in range(1, ATTEMPTS + 1):
-        time.now += 1_000
+    for number in range(1, count):
         await run_again(worker, execute)
-        pauses += [pause for (pause,) in await execute(DUE_IN)]
+        pauses.append(await rest_of_pause(execute))
         [delivery] = await log_of(tenant)
-        assert delivery.attempt_count == len(receiver.bodies) == number
-        assert delivery.state == (GIVEN_UP if number == ATTEMPTS else PENDING)
-    assert len(pauses) == ATTEMPTS - 1
+        assert (delivery.state, delivery.attempt_count) == (PENDING, number)
+        assert len(receiver.bodies) == number
     assert sorted(pauses) == pytest.approx(pauses, rel=0.1), "the pauses grow, but for their jitter"
+    assert 0 < pauses[0] <= 5.5
+    assert 4 * 3_600 - 60 < pauses[-1] <= 4 * 3_600 * 1.1
+    await end_the_day(execute)
+    await run_again(worker, execute)
+    [delivery] = await log_of(tenant)
+    assert (delivery.state, delivery.attempt_count) == (GIVEN_UP, count)
     assert delivery.HasField("end_time")
     assert len(delivery.attempts) == KEPT_ATTEMPT_COUNT
     starts = [one.start_time.ToNanoseconds() for one in delivery.attempts]
@@ -68,15 +70,137 @@ async def test_a_message_is_given_up_after_the_last_attempt(
     assert await execute("select 1 from jobs") == []
     assert len(set(receiver.ids)) == 1
     assert not (await webhook_of(tenant)).paused
-    time.now += 1_000
     assert await replay(tenant, delivery.event_id) == (1, False)
-    await worker.run_due()
-    [(pause,)] = await execute(DUE_IN)
-    assert 0 < pause <= 5.5, "a replay has all attempts again"
-    time.now += 1_000
     await run_again(worker, execute)
     [delivery] = await log_of(tenant)
-    assert (delivery.state, delivery.attempt_count) == (DELIVERED, ATTEMPTS + 2)
+    assert (delivery.state, delivery.attempt_count) == (DELIVERED, count + 1)
+
+
+async def test_what_waits_for_a_day_behind_messages_that_fail_is_given_up(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver([500] * (FIRST_ATTEMPTS + 1))
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(*map(run_ended, range(20)))
+    await worker.run_due()
+    await end_the_day(execute)
+    await tenant.publish(run_ended(99))
+    assert [one.state for one in await log_of(tenant)] == [PENDING] * 21
+    # Those that were sent wait for their next attempts, which decide.
+    await execute("update webhooks set retry_time = now()")
+    await execute("update jobs set due_time = now()")
+    await worker.run_due()
+    assert len(receiver.bodies) == FIRST_ATTEMPTS + 1, "the probe alone"
+    log = {one.run_id: one for one in await log_of(tenant)}
+    assert log["run_99"].state == PENDING
+    given_up = [one for one in log.values() if one.state == GIVEN_UP]
+    assert [one.attempt_count for one in given_up].count(0) == len(given_up) - 1 == 20 - FIRST_ATTEMPTS - 1
+    assert all(one.HasField("end_time") for one in given_up)
+    await run_again(worker, execute)
+    log = {one.run_id: one for one in await log_of(tenant)}
+    assert {one.state for one in log.values() if one.attempt_count == 2} == {DELIVERED}
+    assert log["run_99"].state == DELIVERED
+
+
+async def test_a_webhook_that_does_not_fail_is_sent_also_what_is_a_day_old(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    """The service was away for days."""
+    await put_webhook(tenant, await serve(WebhookReceiver()))
+    await tenant.publish(*map(run_ended, range(20)))
+    for _ in range(3):
+        await end_the_day(execute)
+    await worker.run_due()
+    assert {one.state for one in await log_of(tenant)} == {DELIVERED}
+
+
+async def test_a_failing_webhook_is_probed_by_one_message_before_the_rest_follows(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver([500] * (FIRST_ATTEMPTS + 2))
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(*map(run_ended, range(24)))
+    await worker.run_due()
+    assert await execute(ATTEMPTS) == [(FIRST_ATTEMPTS, 1)]
+    assert 0 < await rest_of_failure(execute) <= 5
+    await tenant.publish(run_ended(24))
+    await execute("update jobs set due_time = now()")
+    assert await worker.run_due() == 1
+    assert len(receiver.bodies) == FIRST_ATTEMPTS, "it is left alone, also with another message"
+    previous = 5.0
+    for number in (1, 2):
+        await execute("update webhooks set retry_time = now()")
+        await execute("update jobs set due_time = now()")
+        assert await worker.run_due() == 1
+        assert await execute(ATTEMPTS) == [(FIRST_ATTEMPTS + number, 1)], "a probe of a message that waits"
+        assert previous < await rest_of_failure(execute)
+        previous = await rest_of_failure(execute)
+    held = HeldAnswers(receiver)
+    working = asyncio.create_task(run_again(worker, execute))
+    await eventually(lambda: held.waiting)
+    held.release()
+    await eventually(lambda: len(receiver.bodies) > FIRST_ATTEMPTS + 3)
+    assert await execute(FAILURE) == [(None, 0, None)], "the probe was received"
+    held.release(25)
+    await working
+    assert {one.state for one in await log_of(tenant)} == {DELIVERED}
+    assert len(set(receiver.ids)) == 25
+
+
+async def test_a_backlog_behind_a_dead_webhook_costs_one_request_and_one_claim_each_time(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver([503] * 100)
+    await put_webhook(tenant, await serve(receiver))
+    await execute(BACKLOG, count=2_000)
+    await tenant.publish(run_ended())
+    assert await worker.run_due() == 1
+    assert len(receiver.bodies) == FIRST_ATTEMPTS
+    for number in range(1, 6):
+        assert await run_again(worker, execute) == 1
+        assert len(receiver.bodies) == FIRST_ATTEMPTS + number
+        assert await worker.run_due() == 0
+        await execute("update jobs set due_time = now()")
+        assert await worker.run_due() == 1, "it looks whether it may be sent something"
+        assert len(receiver.bodies) == FIRST_ATTEMPTS + number
+    assert await execute("select count(*) from jobs") == [(1,)]
+
+
+async def test_a_retry_after_holds_the_webhook_back(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver([500])
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(run_ended(1))
+    await execute("update webhooks set failing_since = now(), failure_count = 3")
+    await worker.run_due()
+    assert 35 < await rest_of_failure(execute) <= 40
+    await execute("update webhooks set retry_time = now() + interval '200 seconds'")
+    await tenant.publish(run_ended(2))
+    assert await worker.run_due() == 1
+    assert len(receiver.bodies) == 1
+    [(reason,)] = await execute("select last_error from jobs")
+    assert reason == "the webhook fails"
+
+
+@pytest.mark.parametrize("is_same", [False, True])
+async def test_another_url_counts_as_not_failing(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute, is_same: bool
+) -> None:
+    failing, other = WebhookReceiver([500] * 100), WebhookReceiver()
+    url = await serve(failing)
+    await put_webhook(tenant, url)
+    await tenant.publish(*map(run_ended, range(10)))
+    await worker.run_due()
+    [before] = await execute(FAILURE)
+    assert before[1] == 1, "requests at the same time are one failure"
+    changed = await put_webhook(tenant, url if is_same else await serve(other), timeout=Duration(seconds=20))
+    assert changed.webhook.timeout.seconds == 20
+    assert changed.webhook.HasField("failing_since_time") == is_same
+    assert await execute(FAILURE) == ([before] if is_same else [(None, 0, None)])
+    await execute("update jobs set due_time = now()")
+    await worker.run_due()
+    assert (len(failing.bodies), len(other.bodies)) == (FIRST_ATTEMPTS, 0 if is_same else 6)
 
 
 async def test_no_receiver(tenant: Tenant, worker: JobWorker, execute: Execute) -> None:
@@ -85,7 +209,7 @@ async def test_no_receiver(tenant: Tenant, worker: JobWorker, execute: Execute) 
     await worker.run_due()
     [delivery] = await log_of(tenant)
     assert [(one.status_code, one.error) for one in delivery.attempts] == [(0, NO_CONNECTION)]
-    assert await execute("select last_error from jobs") == [(NO_CONNECTION,)]
+    assert await execute("select last_error from jobs") == [("the webhook fails",)]
 
 
 async def test_a_receiver_whose_certificate_is_not_trusted_is_sent_nothing(
@@ -115,19 +239,12 @@ async def test_an_address_that_is_not_allowed_any_more_is_sent_nothing(
 async def test_a_worker_that_dies_before_it_records_the_attempt_sends_the_message_again(
     mesh: HookMesh, tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
-    receiver, called = WebhookReceiver(), asyncio.Event()
-
-    async def respond(_request: web.Request) -> web.StreamResponse:
-        called.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    receiver.respond = respond
+    receiver = WebhookReceiver()
+    held = HeldAnswers(receiver)
     put = await put_webhook(tenant, await serve(receiver))
     await tenant.publish(run_ended())
     killed = asyncio.create_task(worker.run_due())
-    async with asyncio.timeout(60):
-        await called.wait()
+    await eventually(lambda: held.waiting)
     other = (await mesh.worker(webhook_ca_file=None)).deliveries
     assert await other.run_due() == 0, "the first worker has it"
     killed.cancel()
@@ -153,95 +270,21 @@ async def test_messages_are_sent_as_the_webhook_is_when_they_are_sent(
     assert after.is_signed(put.secret)
 
 
-async def test_a_circuit_breaker_keeps_other_messages_waiting_without_attempts(
-    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
-) -> None:
-    time, receiver, other = SkippedTime(worker), WebhookReceiver([500] * 3), WebhookReceiver()
-    await put_webhook(tenant, await serve(receiver))
-    await put_webhook(tenant, await serve(other), name="other")
-    for number in range(3):
-        await tenant.publish(run_ended(number))
-        await worker.run_due()
-    await tenant.publish(*map(run_ended, range(3, 8)))
-    await worker.run_due()
-    assert (len(receiver.bodies), len(other.bodies)) == (3, 8)
-    assert sorted(one.attempt_count for one in await log_of(tenant)) == [0] * 5 + [1] * 3
-    waiting = "select min(extract(epoch from due_time - now())) > 0, max(attempt_count) from jobs"
-    assert await execute(f"{waiting} where last_error = 'the webhook fails'") == [(True, 0)]
-    await run_again(worker, execute)
-    assert len(receiver.bodies) == 3, "the breaker is open"
-    time.now += 11
-    for _ in range(2):  # The first message is a probe. Others may wait for its end.
-        await run_again(worker, execute)
-    log = await log_of(tenant)
-    assert {one.state for one in log} == {DELIVERED}
-    assert sorted(one.attempt_count for one in log) == [1] * 5 + [2] * 3
-    assert len(receiver.ids) == 11
-
-
-@pytest.mark.parametrize("change", [resume, put_webhook])
-async def test_a_webhook_that_is_resumed_or_changed_has_a_closed_breaker(
-    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute, change: Callable[..., object]
-) -> None:
-    SkippedTime(worker)
-    receiver = WebhookReceiver([500] * 3)
-    url = await serve(receiver)
-    await put_webhook(tenant, url)
-    await tenant.publish(*map(run_ended, range(3)))
-    await worker.run_due()
-    await run_again(worker, execute)
-    assert len(receiver.bodies) == 3
-    if change is resume:
-        await resume(tenant)
-    else:
-        await put_webhook(tenant, url, timeout=Duration(seconds=20))
-    await run_again(worker, execute)
-    assert len(receiver.bodies) == 6
-    assert {one.state for one in await log_of(tenant)} == {DELIVERED}
-
-
-async def test_a_failing_webhook_delays_no_other_tenant(
-    mesh: HookMesh, tenant: Tenant, worker: JobWorker, serve: Serve
-) -> None:
-    other, silent, quick = mesh.tenant(tenant._session), WebhookReceiver(), WebhookReceiver()
-    called, received = asyncio.Event(), asyncio.Event()
-
-    async def stay(_request: web.Request) -> web.StreamResponse:
-        called.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def receive(_request: web.Request) -> web.StreamResponse:
-        received.set()
-        return web.Response()
-
-    silent.respond, quick.respond = stay, receive
-    await put_webhook(tenant, await serve(silent), timeout=Duration(seconds=30))
-    await put_webhook(other, await serve(quick))
-    await tenant.publish(*map(run_ended, range(40)))
-    running = asyncio.create_task(worker.run_jobs_forever())
-    async with asyncio.timeout(60):
-        await called.wait()
-    await other.publish(run_ended())
-    async with asyncio.timeout(60):
-        await received.wait()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_old_messages_are_deleted_with_their_jobs(
+async def test_old_messages_are_deleted(
     mesh: HookMesh, tenant: Tenant, serve: Serve, worker: JobWorker, execute: Execute
 ) -> None:
-    await put_webhook(tenant, await serve(WebhookReceiver([204, 410])))
+    receiver = WebhookReceiver([204, 500])
+    await put_webhook(tenant, await serve(receiver))
     for number in range(4):
         await tenant.publish(run_ended(number))
         await worker.run_due()
-    assert [one.state for one in await log_of(tenant)] == [PENDING, PENDING, GIVEN_UP, DELIVERED]
+    assert [one.state for one in await log_of(tenant)] == [PENDING, PENDING, PENDING, DELIVERED]
     newest = (await log_of(tenant))[0].event_id
     old = "update webhook_deliveries set queue_time = now() - interval '31 days' where event_id <> %(newest)s"
     await execute(old, newest=newest)
     await (await mesh.worker()).pruner.prune()
     assert [one.event_id for one in await log_of(tenant)] == [newest]
-    assert [event_id for (event_id,) in await execute("select arguments ->> 'event_id' from jobs")] == [
-        newest
-    ]
+    await run_again(worker, execute)
+    assert [one.state for one in await log_of(tenant)] == [DELIVERED]
+    assert len(receiver.bodies) == 3
+    assert await execute("select 1 from jobs") == []

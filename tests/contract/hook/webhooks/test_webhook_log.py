@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from aiohttp import web
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import webhook_pb2
 from spawnmesh.hook.v1 import webhook_service_pb2 as pb
@@ -21,28 +20,41 @@ from tests.support.hook.webhook_receiver import (
     RUN_ENDED,
     SESSION_ENDED,
     Execute,
+    HeldAnswers,
     Serve,
     WebhookReceiver,
     call_webhooks,
+    end_the_day,
     log_of,
     pause,
     put_webhook,
     replay,
+    rest_of_pause,
     resume,
+    run_again,
     run_ended,
     send_test,
     session_ended,
 )
+from tests.support.waiting import eventually
 
 EVER = Timestamp()
 FILL = """
 insert into webhook_deliveries
-    (tenant_id, webhook_id, event_id, event_type, session_id, run_id, event_time, body, state, end_time)
+    (tenant_id, webhook_id, event_id, event_type, session_id, run_id, event_time, body, state, attempt_time,
+     end_time)
 select tenant_id, webhook_id, 'evt_' || lpad(n::text, 6, '0'), 'run.ended', 'ses_' || n %% 2, 'run_1',
     now() - interval '1 hour' + n * interval '1 millisecond', '{}', %(state)s,
-    case when %(state)s <> 'PENDING' then now() end
+    case when %(state)s = 'PENDING' then now() end, case when %(state)s <> 'PENDING' then now() end
 from webhooks, generate_series(1, %(count)s) n
 """
+
+
+async def give_up(worker: JobWorker, execute: Execute) -> None:
+    """Make the one attempt of what is pending, a day after it was queued, and end the pause."""
+    await end_the_day(execute)
+    await worker.run_due()
+    await execute("update webhooks set retry_time = now()")
 
 
 async def fill(execute: Execute, count: int, state: str = "FAILED") -> None:
@@ -61,13 +73,12 @@ async def pages_of(tenant: Tenant, **asked: Any) -> list[list[int]]:
 
 
 async def test_ListWebhookDeliveries__by_state_type_session_and_time(
-    tenant: Tenant, worker: JobWorker, serve: Serve
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
-    receiver = WebhookReceiver([410])
+    receiver = WebhookReceiver([404])
     await put_webhook(tenant, await serve(receiver))
     await tenant.publish(run_ended(1))
-    await worker.run_due()
-    await resume(tenant)
+    await give_up(worker, execute)
     await tenant.publish(session_ended())
     await worker.run_due()
     await tenant.publish(run_ended(3, session_id="ses_2"))
@@ -80,7 +91,7 @@ async def test_ListWebhookDeliveries__by_state_type_session_and_time(
     assert [one.HasField("end_time") for one in rows] == [False, True, True]
     assert all(one.queue_time.ToNanoseconds() > 0 for one in rows)
     attempt = rows[2].attempts[0]
-    assert (attempt.status_code, attempt.error) == (410, "HTTP status 410")
+    assert (attempt.status_code, attempt.error) == (404, "HTTP status 404")
     assert attempt.latency.ToNanoseconds() > 0
 
     async def numbers(**conditions: Any) -> list[int]:
@@ -159,16 +170,17 @@ async def test_ListWebhookDeliveries__a_token_of_another_list(
 
 
 async def test_ReplayWebhookDeliveries__by_id_with_the_same_id_and_body(
-    tenant: Tenant, worker: JobWorker, serve: Serve
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
-    receiver = WebhookReceiver([204, 410])
+    receiver = WebhookReceiver([204, 500])
     put = await put_webhook(tenant, await serve(receiver))
-    for number in (1, 2, 3):
-        await tenant.publish(run_ended(number))
-        await worker.run_due()
+    await tenant.publish(run_ended(1))
+    await worker.run_due()
+    await tenant.publish(run_ended(2))
+    await give_up(worker, execute)
+    await tenant.publish(run_ended(3))
     first, second = receiver.ids
     assert [one.state for one in await log_of(tenant)] == [PENDING, GIVEN_UP, DELIVERED]
-    await resume(tenant)
     pending = (await log_of(tenant, state=PENDING))[0].event_id
     assert await replay(tenant, first, second, pending) == (2, False)
     replayed = {one.event_id: one for one in await log_of(tenant)}
@@ -229,7 +241,7 @@ async def test_ReplayWebhookDeliveries__those_that_were_given_up_since(
     assert await replay(tenant, failed_since=EVER) == (1_000, True)
     assert await replay(tenant, failed_since=EVER) == (100, False)
     assert await replay(tenant, failed_since=EVER) == (0, False)
-    assert await execute("select count(*) from jobs") == [(2_200,)]
+    assert await execute("select count(*) from jobs") == [(1,)]
 
 
 async def test_ReplayWebhookDeliveries__exactly_as_many_as_one_call_takes(
@@ -252,49 +264,42 @@ async def test_ReplayWebhookDeliveries__twice_at_once(
     assert len(receiver.ids) == len(set(receiver.ids)) == 40
 
 
-async def test_ReplayWebhookDeliveries__while_the_job_of_the_last_attempt_is_about_to_end(
+async def test_ReplayWebhookDeliveries__while_the_last_attempt_of_the_round_is_in_progress(
     tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
-    """The attempt of the first round is in progress. It must not end the second round."""
-    receiver, called, answer = WebhookReceiver(), asyncio.Event(), asyncio.Event()
-
-    async def respond(_request: web.Request) -> web.StreamResponse:
-        if len(receiver.bodies) == 1:
-            called.set()
-            await answer.wait()
-            return web.Response(status=500)
-        return web.Response()
-
-    receiver.respond = respond
+    """The attempt of the first round must not end the second round."""
+    receiver = WebhookReceiver()
+    held = HeldAnswers(receiver, 500)
     await put_webhook(tenant, await serve(receiver))
     await tenant.publish(run_ended())
     working = asyncio.create_task(worker.run_due())
-    async with asyncio.timeout(60):
-        await called.wait()
+    await eventually(lambda: held.waiting)
     # Another worker, whose claim it was before, has recorded the end of the round meanwhile.
-    await execute("update webhook_deliveries set state = 'FAILED', end_time = now()")
+    await execute("update webhook_deliveries set state = 'FAILED', end_time = now(), attempt_time = null")
     [delivery] = await log_of(tenant)
     assert await replay(tenant, delivery.event_id) == (1, False)
-    assert await execute("select count(*) from jobs") == [(2,)]
-    answer.set()
+    assert await execute("select count(*) from jobs") == [(1,)]
+    held.release(2)
     await working
-    await worker.run_due()
+    assert await execute("select round, round_attempt_count, state from webhook_deliveries") == [
+        (2, 0, "PENDING")
+    ]
+    held.status = 200
+    await run_again(worker, execute)
     [delivery] = await log_of(tenant)
     assert (delivery.state, [one.status_code for one in delivery.attempts]) == (DELIVERED, [200])
     assert receiver.ids == [delivery.event_id] * 2
-    await execute("update jobs set due_time = now()")
-    await worker.run_due()
-    assert len(receiver.ids) == 2
-    assert await execute("select 1 from jobs") == []
+    assert await run_again(worker, execute) == 0
 
 
 async def test_ReplayWebhookDeliveries__of_a_paused_webhook_waits(
-    tenant: Tenant, worker: JobWorker, serve: Serve
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
-    receiver = WebhookReceiver([410])
+    receiver = WebhookReceiver([500])
     await put_webhook(tenant, await serve(receiver))
     await tenant.publish(run_ended())
-    await worker.run_due()
+    await give_up(worker, execute)
+    await pause(tenant)
     assert await replay(tenant, failed_since=EVER) == (1, False)
     await worker.run_due()
     assert len(receiver.bodies) == 1
@@ -304,16 +309,39 @@ async def test_ReplayWebhookDeliveries__of_a_paused_webhook_waits(
     assert [one.state for one in await log_of(tenant)] == [DELIVERED]
 
 
-@pytest.mark.parametrize("is_paused", [False, True])
-async def test_ReplayWebhookDeliveries__a_test_by_its_id(
-    tenant: Tenant, worker: JobWorker, serve: Serve, is_paused: bool
+async def test_ReplayWebhookDeliveries__a_message_has_another_day_of_attempts(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
 ) -> None:
-    receiver = WebhookReceiver()
+    receiver = WebhookReceiver([500] * 8)
     await put_webhook(tenant, await serve(receiver))
-    if is_paused:
-        await pause(tenant)
+    await tenant.publish(run_ended())
+    for _ in range(6):
+        await run_again(worker, execute)
+    await end_the_day(execute)
+    await run_again(worker, execute)
+    [delivery] = await log_of(tenant)
+    assert (delivery.state, delivery.attempt_count) == (GIVEN_UP, 7)
+    assert await replay(tenant, delivery.event_id) == (1, False)
+    await run_again(worker, execute)
+    assert 0 < await rest_of_pause(execute) <= 5.5, "its pauses begin anew"
+    [delivery] = await log_of(tenant)
+    assert (delivery.state, delivery.attempt_count) == (PENDING, 8)
+
+
+@pytest.mark.parametrize("status", [204, 500])
+async def test_ReplayWebhookDeliveries__a_test_is_never_sent_again(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute, status: int
+) -> None:
+    receiver = WebhookReceiver([status])
+    await put_webhook(tenant, await serve(receiver))
     delivery = await send_test(tenant)
     assert delivery.event_type == webhook_pb2.WEBHOOK_EVENT_TYPE_WEBHOOK_TEST
-    assert await replay(tenant, delivery.event_id) == (1, False)
+    assert await replay(tenant, delivery.event_id) == (0, False)
+    assert await replay(tenant, failed_since=EVER) == (0, False)
+    await tenant.publish(run_ended())
     await worker.run_due()
-    assert receiver.ids == [delivery.event_id] * (1 if is_paused else 2)
+    [message] = await log_of(tenant, state=DELIVERED, event_type=RUN_ENDED)
+    assert await replay(tenant, message.event_id, delivery.event_id) == (1, False)
+    await worker.run_due()
+    assert receiver.ids == [delivery.event_id, message.event_id, message.event_id]
+    assert await log_of(tenant, event_type=webhook_pb2.WEBHOOK_EVENT_TYPE_WEBHOOK_TEST) == [delivery]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.support.hook.webhook_receiver import (
     log_of,
     put_webhook,
     run_ended,
+    send_test,
     session_ended,
 )
 
@@ -170,6 +172,20 @@ async def test_a_message_is_signed_and_logged(tenant: Tenant, worker: JobWorker,
     assert "authorization" not in headers
 
 
+async def test_a_receiver_is_not_told_the_trace(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver()
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(run_ended())
+    await execute("update jobs set traceparent = %(traced)s", traced=f"00-{7:032x}-{9:016x}-01")
+    await worker.run_due()
+    await send_test(tenant)
+    assert len(receiver.headers) == 2
+    for headers in receiver.headers:
+        assert not {"traceparent", "tracestate", "baggage"} & set(headers)
+
+
 def test_the_events_here_are_all_that_webhooks_are_sent_with_all_their_fields() -> None:
     assert set(EVENTS) == set(TYPE_OF_HOOK)
     for hook, (fields, _) in EVENTS.items():
@@ -197,7 +213,7 @@ async def test_each_event_is_a_message_of_its_type_without_content(
     for hook, (_, data) in EVENTS.items():
         message = received[TYPE_OF_HOOK[hook].value]
         assert message["data"] == {"session_id": "ses_1", **data}, hook
-        assert message["timestamp"] == "2025-11-24T16:00:00.120Z"
+        assert message["timestamp"] == "2025-11-24T16:00:00.120000Z"
         assert set(message) == {"type", "timestamp", "data"}
     stored = str(await execute("select webhook_deliveries::text from webhook_deliveries"))
     for text in (stored, *(body.decode() for body in receiver.bodies)):
@@ -298,6 +314,7 @@ async def test_an_event_without_a_time_happens_when_it_is_published(
     await tenant.publish(run_ended())
     await worker.run_due()
     [message] = receiver.messages(put.secret)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", message["timestamp"])
     happened = json_format.Parse(json.dumps(message["timestamp"]), Timestamp())
     [delivery] = await log_of(tenant)
     assert happened == delivery.event_time

@@ -194,6 +194,23 @@ async def test_TestWebhook__a_failure_is_not_sent_again(
     assert await webhook_of(tenant) == before
 
 
+async def test_TestWebhook__one_that_is_received_ends_the_failure(
+    tenant: Tenant, worker: JobWorker, serve: Serve, execute: Execute
+) -> None:
+    receiver = WebhookReceiver([500, 503])
+    await put_webhook(tenant, await serve(receiver))
+    await tenant.publish(run_ended())
+    await worker.run_due()
+    failure = "select failing_since, failure_count, retry_time from webhooks"
+    failing, [before] = await webhook_of(tenant), await execute(failure)
+    assert failing.HasField("failing_since_time")
+    assert (await send_test(tenant)).state == GIVEN_UP
+    assert (await webhook_of(tenant), await execute(failure)) == (failing, [before])
+    assert (await send_test(tenant)).state == DELIVERED
+    assert await execute(failure) == [(None, 0, None)]
+    assert (await webhook_of(tenant)).etag == failing.etag
+
+
 async def test_TestWebhook__no_receiver_and_no_webhook(tenant: Tenant) -> None:
     await put_webhook(tenant, NO_RECEIVER)
     delivery = await send_test(tenant)
