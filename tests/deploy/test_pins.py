@@ -176,7 +176,7 @@ def test_audit_fails_if_one_file_fails_and_reads_the_others(tmp_path: Path) -> N
 
 def test_release_steps_name_the_audit_and_what_it_needs() -> None:
     steps = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Release\n")[2].partition("\n## ")[0]
-    assert steps.index("`make test`") < steps.index("`make audit`") < steps.index("build the images")
+    assert steps.index("`make test-all`") < steps.index("`make audit`") < steps.index("build the images")
     install = (ROOT / "docs" / "howto" / "install-on-kubernetes.md").read_text()
     build = install.partition("## 1. Build the images")[2].partition("\n## ")[0]
     for page in (steps, build):

@@ -14,7 +14,9 @@ from tests.support.mesh.shell import ROOT, shell
 from tests.support.waiting import eventually
 
 PAGE = (ROOT / "docs" / "howto" / "approvals.md").read_text()
-SET_UP, LIST, APPROVE, DENY, ANSWER = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SET_UP, LIST, APPROVE, DENY, ANSWER, ESCALATE = re.findall(
+    r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
+)
 (PROGRAM,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 TENANT = "page-of-approvals"
@@ -42,6 +44,11 @@ class Person:
         found: list[dict[str, Any]] = json.loads(
             await self.type(f"spawnmesh approvals list --json {option}")
         )["approvals"]
+        return found
+
+    async def messages(self, webhook: str) -> list[dict[str, Any]]:
+        printed = await self.type(f"spawnmesh webhook deliveries {webhook} --json")
+        found: list[dict[str, Any]] = json.loads(printed)["deliveries"]
         return found
 
     async def told(self) -> str:
@@ -74,6 +81,24 @@ async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> 
     assert "blue" in await person.told()
     decided = {one["state"].removeprefix("APPROVAL_STATE_") for one in await person.listed("--all")}
     assert decided == {"APPROVED", "DENIED", "ANSWERED"}
+
+
+async def test_an_approval_that_no_person_decides_is_escalated_and_then_denied(
+    stack: Stack, tmp_path: Path
+) -> None:
+    person = Person(stack, tmp_path, f"{TENANT}-3")
+    policy = '"timeout": "1s", "on_expiry": "EXPIRY_POLICY_ESCALATE"'
+    assert '"timeout": "3600s"' in SET_UP
+    agent, word, spawn = SET_UP.replace('"timeout": "3600s"', policy).partition("spawnmesh spawn")
+    await person.type(agent)
+    await person.type(ESCALATE)
+    await person.type(word + spawn)
+    assert "DENIED: no person decided in time" in await person.told()
+    (approval,) = await person.listed("--state expired")
+    assert approval["on_expiry"] == "EXPIRY_POLICY_ESCALATE"
+    assert approval["create_time"] < approval["escalate_time"] < approval["expire_time"]
+    (message,) = await eventually(partial(person.messages, "duty"))
+    assert message["event_type"] == "WEBHOOK_EVENT_TYPE_APPROVAL_ESCALATED"
 
 
 @pytest.mark.usefixtures("gateway")

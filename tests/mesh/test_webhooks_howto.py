@@ -27,6 +27,7 @@ RECEIVER, LIBRARY, CLIENT = (text for language, text in BLOCKS if language == "p
 (EXAMPLE,) = (text for language, text in BLOCKS if language == "json")
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 GATEWAY = re.search(r"^```sh\n(.*?)^```", HTTP_PAGE, re.MULTILINE | re.DOTALL)
+OTHER_URL = "http://127.0.0.1:8600/other"
 VERIFYING = """
 import json, sys
 secret = sys.argv[1]
@@ -94,12 +95,13 @@ class Person:
         """Return whether the mesh has paused the webhook."""
         return "answered that it is gone" in await self.type("spawnmesh webhook get tickets")
 
-    async def received(self, event_type: str) -> str:
-        """Return the line of the receiver about a message of the type, once it is there."""
+    async def received(self, event_type: str, count: int = 1) -> str:
+        """Return the line of the receiver about a message of the type, once so many are there."""
 
         async def found() -> str:
             lines = self._log.read_text().splitlines()
-            return next((line for line in lines if f" {event_type} " in line), "")
+            of_type = [line for line in lines if f" {event_type} " in line]
+            return of_type[0] if len(of_type) >= count else ""
 
         return await eventually(found)
 
@@ -138,19 +140,37 @@ async def test_commands_and_receiver_work_as_they_are_typed(person: Person) -> N
         assert "delivered" in await person.type("spawnmesh webhook test tickets")
 
 
-async def test_failed_messages_are_replayed(person: Person) -> None:
+async def test_messages_wait_for_a_webhook_that_is_paused_and_are_replayed(person: Person) -> None:
     secret = await person.create()
     tested = await person.type("spawnmesh webhook test tickets || true")
     assert "no connection, or it ended before the answer" in tested
     async with person.gone():
         await person.type('spawnmesh spawn "Say hello." --wait')
         await eventually(person.is_paused)
+    printed = await person.type("spawnmesh webhook deliveries tickets --state pending")
+    assert "HTTP status 410" in printed, "the message that was answered so waits, too"
     async with person.receiving(secret):
         printed = await person.type(RECOVER)
-        assert "HTTP status 410" in printed
-        assert re.search(r"messages that are sent again: [12]$", printed, re.MULTILINE)
-        for event_type in ("session.started", "run.ended"):
-            await person.received(event_type)
+        assert "webhook.test" in printed
+        assert "messages that are sent again: 0" in printed, "a test is never sent again"
+        await person.received("session.started")
+        event_id, *_ = (await person.received("run.ended")).split()
+        printed = await person.type(f"spawnmesh webhook replay tickets {event_id}")
+        assert "messages that are sent again: 1" in printed
+        await person.received("run.ended", 2)
+
+
+async def test_update_changes_what_is_given(person: Person) -> None:
+    await person.create()
+    printed = await person.type("spawnmesh webhook update tickets --events run.ended --timeout 9s")
+    assert re.search(r"events +run\.ended *$", printed, re.MULTILINE)
+    assert re.search(r"timeout +9s *$", printed, re.MULTILINE)
+    assert "url" in printed
+    refused = await person.type(f"spawnmesh webhook update tickets --url {OTHER_URL} 2>&1 || true")
+    assert "ENDPOINT_NOT_REACHED" in refused
+    assert "--allow-unreachable" in refused
+    widened = await person.type(f"spawnmesh webhook put tickets --url {OTHER_URL} --allow-unreachable")
+    assert "it was sent run.ended alone, and is sent all types from now on" in widened
 
 
 async def test_program_creates_and_reads(person: Person, tmp_path: Path) -> None:

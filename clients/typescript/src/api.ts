@@ -68,6 +68,7 @@ export type {
   LoggedEventType,
   Webhook,
   WebhookAttempt,
+  WebhookChange,
   WebhookConditions,
   WebhookDeliveriesOptions,
   WebhookDelivery,

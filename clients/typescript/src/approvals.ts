@@ -27,7 +27,10 @@ export interface ApprovalPolicy {
   readonly destructiveMcpTools?: boolean;
   /** How long a call or a question waits. 24 hours by default. */
   readonly timeoutMs?: number | undefined;
-  /** What happens after that: the call is denied (default), or the run fails with APPROVAL_EXPIRED. */
+  /**
+   * What happens after that: the call is denied (default), the run fails with APPROVAL_EXPIRED, or
+   * the approval is escalated: it waits for as long again, and webhooks hear of it.
+   */
   readonly onExpiry?: ExpiryPolicy | undefined;
 }
 
@@ -43,8 +46,10 @@ export interface Approval {
   /** Why the call needs an approval, for people. Absent for a question. */
   readonly reason: string | undefined;
   readonly createTime: Date | undefined;
-  /** The end of the time for a decision. */
+  /** The end of the time for a decision. It moves once, when the approval is escalated. */
   readonly expireTime: Date | undefined;
+  /** When the approval was escalated. Absent if it was not. */
+  readonly escalateTime: Date | undefined;
   /** What happens then. */
   readonly onExpiry: ExpiryPolicy;
   /** When the approval left the state PENDING. */
@@ -190,6 +195,7 @@ function approvalView(approval: WireApproval): Approval {
     reason: present(approval.reason),
     createTime: dateOf(approval.createTime),
     expireTime: dateOf(approval.expireTime),
+    escalateTime: dateOf(approval.escalateTime),
     onExpiry: chosenName(WireExpiry, approval.onExpiry) ?? "DENY",
     decideTime: dateOf(approval.decideTime),
     decidedBy: present(approval.decidedBy),

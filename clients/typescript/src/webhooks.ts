@@ -22,6 +22,7 @@ const TYPES = {
   "session.ended": WireType.SESSION_ENDED,
   "run.ended": WireType.RUN_ENDED,
   "approval.requested": WireType.APPROVAL_REQUESTED,
+  "approval.escalated": WireType.APPROVAL_ESCALATED,
   "approval.decided": WireType.APPROVAL_DECIDED,
   "budget.reached": WireType.BUDGET_REACHED,
   "budget.changed": WireType.BUDGET_CHANGED,
@@ -40,10 +41,16 @@ export type LoggedEventType = keyof typeof LOGGED_TYPES;
 export interface WebhookOptions {
   /** `https://host[:port]/path`. */
   readonly url: string;
-  /** The events that it is sent. All of them by default, also those of later versions. */
+  /** The events that it is sent. All of them by default. Later versions have more: `put` it again. */
   readonly eventTypes?: readonly WebhookEventType[] | undefined;
   /** How long a request may take. 15 s by default. */
   readonly timeoutMs?: number | undefined;
+}
+
+/** What changes of a webhook. Fields that are absent stay as they are. */
+export interface WebhookChange extends Partial<Omit<WebhookOptions, "timeoutMs">> {
+  /** How long a request may take. null sets the default. */
+  readonly timeoutMs?: number | null | undefined;
 }
 
 /** What a write of a webhook depends on. */
@@ -65,7 +72,7 @@ export interface Webhook {
   readonly paused: boolean;
   /** Why the mesh paused it. Absent if a person did. */
   readonly pauseReason: string | undefined;
-  /** Since when every request has failed. */
+  /** Since when every message has failed. */
   readonly failingSinceTime: Date | undefined;
   /** Until when the secret before the last rotation signs, too. */
   readonly previousSecretExpireTime: Date | undefined;
@@ -164,11 +171,11 @@ export class Webhooks {
    */
   async update(
     name: string,
-    change: Partial<WebhookOptions>,
+    change: WebhookChange,
     conditions: WebhookConditions = {},
   ): Promise<WebhookWithSecret> {
     const paths = Object.entries(FIELDS).flatMap(([field, path]) =>
-      change[field as keyof WebhookOptions] === undefined ? [] : [path],
+      change[field as keyof WebhookChange] === undefined ? [] : [path],
     );
     if (paths.length === 0) {
       throw new TypeError(`name a field that changes: ${Object.keys(FIELDS).join(", ")}`);
@@ -178,7 +185,7 @@ export class Webhooks {
 
   async #update(
     name: string,
-    options: Partial<WebhookOptions>,
+    options: WebhookChange,
     paths: string[],
     { allowUnreachable = false, etag = "" }: WebhookConditions,
   ): Promise<WebhookWithSecret> {
@@ -187,7 +194,7 @@ export class Webhooks {
       etag,
       url: options.url ?? "",
       eventTypes: (options.eventTypes ?? []).map((type) => typeOf(TYPES, type)),
-      ...(options.timeoutMs !== undefined && { timeout: durationFromMs(options.timeoutMs) }),
+      ...(typeof options.timeoutMs === "number" && { timeout: durationFromMs(options.timeoutMs) }),
     };
     const allowMissing = paths.includes(EVERY_FIELD);
     const request = { webhook, updateMask: { paths }, allowMissing, allowUnreachable };

@@ -92,6 +92,7 @@ test("a call that waits has its arguments, its schema and its times", async (t) 
     reason: "the agent's policy names the tool",
     createTime: TIME,
     expireTime: TIME,
+    escalateTime: undefined,
     onExpiry: "FAIL",
     decideTime: undefined,
     decidedBy: undefined,
@@ -114,6 +115,15 @@ test("a decided call has the person, the edited arguments, and the time of the c
   assert.deepEqual([approval.state, approval.decidedBy, approval.decideTime], ["APPROVED", "ada", TIME]);
   assert.deepEqual([approval.editedArguments, approval.editedArgumentsJson], [{ to: "me" }, '{"to":"me"}']);
   assert.deepEqual([approval.beginTime, approval.onExpiry], [TIME, "DENY"]);
+});
+
+test("an escalated call has the time of its escalation", async (t) => {
+  const approval = await got(t, {
+    ...callOf("{}"),
+    onExpiry: ExpiryPolicy.ESCALATE,
+    escalateTime: timestampFromDate(TIME),
+  });
+  assert.deepEqual([approval.onExpiry, approval.escalateTime], ["ESCALATE", TIME]);
 });
 
 test("a question has its choices, and its answer", async (t) => {

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         ScheduleFiring,
     )
     from spawnmesh_client.session import Session
+    from spawnmesh_client.session_diff import SessionDiff
     from spawnmesh_client.views import (
         Entry,
         EntryKind,
@@ -98,6 +99,7 @@ _NAMES = {
         "CatchUpPolicy", "FiringOutcome", "OverlapPolicy", "Schedule", "ScheduleFiring", "ScheduledSpawn",
     ),
     "spawnmesh_client.session": ("Session",),
+    "spawnmesh_client.session_diff": ("SessionDiff",),
     "spawnmesh_client.views": (
         "Entry", "EntryKind", "EventKind", "Role", "Run", "RunState", "SessionEvent", "SessionMode",
         "SessionState", "Usage",
@@ -163,6 +165,7 @@ __all__ = [
     "Session",
     "SessionBudget",
     "SessionChanged",
+    "SessionDiff",
     "SessionEvent",
     "SessionMode",
     "SessionState",

@@ -30,6 +30,7 @@ class ExpiryPolicy(Word):
     UNKNOWN = auto()
     DENY = auto()
     FAIL = auto()
+    ESCALATE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class ApprovalPolicy:
     """The calls of an agent's tools that a person must approve.
 
     `tools` are names, and beginnings of names that end in `*`. Without a timeout, a call and a
-    question wait for 24 hours; without `on_expiry`, the call is denied then.
+    question wait for 24 hours; without `on_expiry`, the call is denied then. With the policy
+    ESCALATE it waits once more for as long, and webhooks hear of it.
     """
 
     tools: tuple[str, ...] = ()
@@ -76,6 +78,7 @@ class Approval:
 
     Either `tool_call` or `question` is set. `edited_arguments` are set if a person approved the
     call with other arguments. `text` is the reason of a denial, or the answer to a question.
+    `expire_time` was moved at `escalate_time`, if that is set.
     """
 
     approval_id: str
@@ -88,6 +91,7 @@ class Approval:
     reason: str
     create_time: datetime | None
     expire_time: datetime | None
+    escalate_time: datetime | None
     on_expiry: ExpiryPolicy | None
     decide_time: datetime | None
     decided_by: str

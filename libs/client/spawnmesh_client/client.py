@@ -24,12 +24,13 @@ from spawnmesh_client.outcomes import Result
 from spawnmesh_client.plugins import Plugins
 from spawnmesh_client.schedules import Schedules
 from spawnmesh_client.session import Session, session_view
+from spawnmesh_client.session_diff import MAX_ENTRIES, SessionDiff, diff_sessions
 from spawnmesh_client.settings import ClientSettings, ConnectionSettings, MeshEnvironment
 from spawnmesh_client.tenants import Tenants
 from spawnmesh_client.times import seconds_of
 from spawnmesh_client.token_peer import Token, TokenPeer
 from spawnmesh_client.view_of import number_of, view_of
-from spawnmesh_client.views import SearchHit, SessionEvent
+from spawnmesh_client.views import SearchHit, SessionEvent, SessionFields
 from spawnmesh_client.webhooks import Webhooks
 from spawnmesh_client.wire import WireMesh
 
@@ -158,6 +159,19 @@ class Mesh:
         """Search the transcript of a session as `Session.search` does."""
         session = await self.session(session_id)
         return await session.search(words, pattern=pattern, with_descendants=with_descendants, limit=limit)
+
+    async def diff(
+        self, a: SessionFields | str, b: SessionFields | str, *, max_entries: int = MAX_ENTRIES
+    ) -> SessionDiff:
+        """Return where two sessions went apart, such as a fork and the session it was forked from,
+        with up to `max_entries` entries of each from there on.
+
+        Entries are compared by what they say: roles, texts, tool calls with their arguments, and
+        results. Ids, times, models, thinking and usage do not count. The common beginning is read
+        page by page and not kept. Raises NotFound, and ValueError for a negative limit.
+        """
+        ids = (one if isinstance(one, str) else one.session_id for one in (a, b))
+        return (await diff_sessions(self.wire, *ids, max_entries=max_entries)).view
 
     @property
     def agents(self) -> Agents:

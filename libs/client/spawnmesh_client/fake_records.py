@@ -208,7 +208,7 @@ class SessionRecord:
         approval.session_id, approval.run_id = run.session_id, run.run_id
         approval.agent_id, approval.state = self.session.agent_id, approval_pb2.APPROVAL_STATE_PENDING
         approval.create_time.CopyFrom(now())
-        end = utc_now() + timedelta(seconds=outcome.approval_seconds)
+        end = approval.create_time.ToDatetime(UTC) + timedelta(seconds=outcome.approval_seconds)
         approval.expire_time.FromDatetime(end)
         self.approvals.append(approval)
         run.state = session_pb2.RUN_STATE_WAITING_APPROVAL
@@ -263,6 +263,8 @@ class SessionRecord:
         if self.waits_for_budget and self.budget_wait_end and self.budget_wait_end <= utc_now():
             self._fail_for_budget()
         approval = self.pending
+        if approval is not None and approval.on_expiry == approval_pb2.EXPIRY_POLICY_ESCALATE:
+            self._escalate(approval)
         if approval is None or approval.expire_time.ToDatetime(UTC) > utc_now():
             return
         if approval.on_expiry == approval_pb2.EXPIRY_POLICY_FAIL:
@@ -271,6 +273,15 @@ class SessionRecord:
             self.end_run(Outcome(None, Reason.APPROVAL_EXPIRED, message))
         else:
             self.resume(approval_pb2.APPROVAL_STATE_EXPIRED)
+
+    def _escalate(self, approval: approval_pb2.Approval) -> None:
+        """Let the approval wait for as long again, once, if its time is over."""
+        end = approval.expire_time.ToDatetime(UTC)
+        if approval.HasField("escalate_time") or end > utc_now():
+            return
+        approval.escalate_time.CopyFrom(approval.expire_time)
+        approval.expire_time.FromDatetime(end + (end - approval.create_time.ToDatetime(UTC)))
+        self._add_run_event(f"{approval.approval_id} was escalated")
 
     def end_run(self, outcome: Outcome) -> None:
         """End the live run as scripted. A session for one run is closed."""

@@ -160,6 +160,7 @@ class FakeWebhooks:
         ended = [
             event_id for event_id in request.events.event_ids
             if known[event_id].state != pb.WEBHOOK_DELIVERY_STATE_PENDING
+            and known[event_id].event_type != pb.WEBHOOK_EVENT_TYPE_WEBHOOK_TEST
         ]  # fmt: skip
         webhook.replay_times |= dict.fromkeys(ended, now())
         return rpc.ReplayWebhookDeliveriesResponse(replayed_count=len(ended))
@@ -219,7 +220,10 @@ class _FakeEvent:
 def _events_of(record: SessionRecord) -> Iterator[_FakeEvent]:
     """Yield the events of a session that webhooks are sent."""
     session = record.session
-    of_session: dict[str, str | int] = {"session_id": session.session_id}
+    of_session: dict[str, str | int] = {"session_id": session.session_id, "agent_id": session.agent_id}
+    of_start = dict(of_session)
+    if session.parent_session_id:
+        of_start["parent_session_id"] = session.parent_session_id
     files: dict[str, dict[str, str | int]] = {
         one.set_id: {
             "set_id": one.set_id, "file_count": len(one.files), "total_bytes": one.total_bytes
@@ -240,7 +244,7 @@ def _events_of(record: SessionRecord) -> Iterator[_FakeEvent]:
             kind = pb.WEBHOOK_EVENT_TYPE_RUN_ENDED
             data |= {"outcome": _OUTCOMES[event.run_state]}
         elif event.run_id and not has_started:
-            kind, has_started, data = pb.WEBHOOK_EVENT_TYPE_SESSION_STARTED, True, dict(of_session)
+            kind, has_started, data = pb.WEBHOOK_EVENT_TYPE_SESSION_STARTED, True, of_start
         if kind:
             event_id = derived_id(IdKind.EVENT, f"{event.cursor}:{session.session_id}")
             yield _FakeEvent(kind, event_id, event.event_time, data)

@@ -109,6 +109,7 @@ class HookKind(Word):
     BEFORE_COMPACTION = auto()
     AFTER_COMPACTION = auto()
     APPROVAL_REQUESTED = auto()
+    APPROVAL_ESCALATED = auto()
     APPROVAL_DECIDED = auto()
     BUDGET_REACHED = auto()
     BUDGET_CHANGED = auto()

@@ -272,6 +272,7 @@ class SyncMesh:
     sessions = _sessions(Mesh.sessions)
     events = _iterated(Mesh.events)
     search = _blocking(Mesh.search)
+    diff = _blocking(Mesh.diff)
 
     def run(self, task: str, *, timeout: float | None = None, **options: Any) -> Result:
         """Spawn a session and wait for its result."""

@@ -132,8 +132,9 @@ class FakeMesh(Mesh):
         """Script the next run: it waits for a person to approve or deny this call.
 
         After the decision, and after `timeout` seconds without one, it goes on with the next
-        script. With the policy `FAIL`, it fails without one. Nothing is called, and edited
-        arguments are not compared with a schema.
+        script. With the policy `FAIL`, it fails without one; with `ESCALATE`, the approval waits
+        once more for `timeout` seconds. Nothing is called, and edited arguments are not compared
+        with a schema.
         """
         subject = approval_pb2.Approval(tool_call=tool_call(tool_name, arguments), reason=reason)
         self._script_approval(subject, timeout, on_expiry)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from spawnmesh_core.webhook_signature import verify_signature
+from spawnmesh_core.webhook_signature import HeaderValue, bytes_of, verify_signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,25 @@ class WebhookMessage:
     data: dict[str, Any]
 
 
-def verify(secret: str, headers: Mapping[str, str], body: bytes) -> WebhookMessage:
+def verify(
+    secret: str, headers: Mapping[str, HeaderValue], body: bytes | bytearray | memoryview
+) -> WebhookMessage:
     """Return the message of a request, which the mesh signed with the secret in the last five
     minutes.
 
-    `body` has the bytes as they were received. Raises SignatureRefused, with the cause, for any
-    other request: answer it with the status 401. Raises ValueError for a secret that is not
-    `whsec_` and base64, and for a body that is signed but is no event.
+    `body` has the bytes as they were received. The value of a header can be bytes, too, or a list
+    of several values. Raises SignatureRefused, with the cause, for any other request: answer it
+    with the status 401. Raises ValueError for a secret that is not `whsec_` and base64, for a body
+    that is not bytes, and for one that is signed but is no event.
     """
-    message_id = verify_signature(secret, headers, body)
+    message_id, content = verify_signature(secret, headers, body), bytes_of(body)
     try:
-        event = json.loads(body)
-        time = datetime.fromisoformat(event["timestamp"]).astimezone(UTC)
+        event = json.loads(content)
+        happened = datetime.fromisoformat(event["timestamp"])
         kind, data = event["type"], event["data"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        time = happened.astimezone(UTC)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise ValueError("the body is not that of an event") from None
-    if not isinstance(kind, str) or not isinstance(data, dict):
+    if happened.tzinfo is None or not isinstance(kind, str) or not isinstance(data, dict):
         raise ValueError("the body is not that of an event")
     return WebhookMessage(message_id, kind, time, data)

@@ -103,7 +103,8 @@ def event_type_number(text: str) -> "pb.WebhookEventType.ValueType":
     Raises ValueError for another text, with the known ones.
     """
     if text and text not in _TYPES:
-        raise ValueError(f"{text!r} is no type of events; known are {', '.join(_TYPES)}")
+        known = ", ".join((*EVENT_TYPES, TEST_EVENT_TYPE))
+        raise ValueError(f"{text!r} is no type of events; known are {known}")
     return pb.WebhookEventType.ValueType(_TYPES.get(text, 0))
 
 

@@ -57,10 +57,10 @@ class Webhooks:
     ) -> tuple[Webhook, str]:
         """Create a webhook, or replace all of the one with this name.
 
-        Without `event_types`, it is sent all of them, also those of later versions. Return it and
-        the secret that signs its messages. Raises ValueError for an unknown type;
-        ENDPOINT_NOT_ALLOWED and ENDPOINT_NOT_REACHED; and with an etag, Conflict ETAG_DIFFERS if it
-        was changed since, and NotFound.
+        Without `event_types`, it is sent all of them; those that a later version of the mesh adds,
+        once it is put again. Return it and the secret that signs its messages. Raises ValueError
+        for an unknown type; ENDPOINT_NOT_ALLOWED and ENDPOINT_NOT_REACHED; and with an etag,
+        Conflict ETAG_DIFFERS if it was changed since, and NotFound.
         """
         webhook = _message(name, url, event_types, timeout, etag)
         return await self._update(webhook, [EVERY_FIELD], True, allow_unreachable)
@@ -77,7 +77,8 @@ class Webhooks:
     ) -> tuple[Webhook, str]:
         """Change what is given of a webhook, and nothing else. Return what `put` returns.
 
-        Raises NotFound, ValueError if nothing is given, and what `put` raises.
+        `event_types=[]` stands for all types, and `timeout=None` for the default. Raises NotFound,
+        ValueError if nothing is given, and what `put` raises.
         """
         changes = {"url": url, "event_types": event_types, "timeout": timeout}
         paths = [path for path, value in changes.items() if not isinstance(value, EllipsisType)]
@@ -171,6 +172,7 @@ class Webhooks:
     ) -> AsyncIterator[WebhookDelivery]:
         """Yield the messages of a webhook that fulfil all given conditions, newest event first.
 
+        One that waited for a day behind others that failed is FAILED without `attempts`.
         `state` is a word such as `WebhookDeliveryState.FAILED` or `"FAILED"`. `since` is the time
         of the oldest event, or how long ago that is. Raises ValueError for an unknown word or type
         and for a time without a zone, and NotFound.
@@ -190,8 +192,8 @@ class Webhooks:
     async def replay(self, name: str, event_ids: Sequence[str]) -> int:
         """Send up to 100 messages again, with the same ids and bodies. Return how many were queued.
 
-        One that is pending stays as it is. Raises NotFound, with nothing queued, if there is no
-        such webhook or message.
+        One that is pending, and a test, stays as it is. Raises NotFound, with nothing queued, if
+        there is no such webhook or message.
         """
         events = rpc.WebhookEventIds(event_ids=event_ids)
         request = rpc.ReplayWebhookDeliveriesRequest(name=name, events=events)
@@ -201,7 +203,8 @@ class Webhooks:
     async def replay_failed(self, name: str, *, since: datetime | timedelta) -> int:
         """Send all messages again that were given up, of events since then.
 
-        `since` is as for `deliveries`. Return how many were queued. Raises NotFound.
+        `since` is as for `deliveries`. A message is given up a day after its event. Return
+        how many were queued. Raises NotFound.
         """
         request = rpc.ReplayWebhookDeliveriesRequest(name=name, failed_since_time=stamp_of(since))
         count, has_more = 0, True

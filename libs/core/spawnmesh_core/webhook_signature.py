@@ -1,37 +1,86 @@
 """Verify that a request comes from the mesh and is recent, as Standard Webhooks says."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from standardwebhooks import Webhook, WebhookVerificationError
-from standardwebhooks.webhooks import EmptyWebhookSecretError
 
 SIGNATURE_AGE_SECONDS = 300
 """A signature that was made longer ago, or is as much in the future, is refused."""
+
+HeaderValue = str | bytes | Sequence[str | bytes]
+"""The value of a header, or the values of one that is there several times."""
+
+_ID, _TIME, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]+={0,2}")
+_ENTRY = re.compile(r"v1,[A-Za-z0-9+/]{43}=")
+"""An entry that the library can compare: `v1,` and the base64 of 32 bytes."""
 
 
 class SignatureRefused(Exception):
     """The request is not authentic or not recent; the text gives the cause."""
 
 
-def verify_signature(secret: str, headers: Mapping[str, str], body: bytes) -> str:
+def verify_signature(
+    secret: str, headers: Mapping[str, HeaderValue], body: bytes | bytearray | memoryview
+) -> str:
     """Return the `webhook-id` of a request that is authentic and at most five minutes old.
 
     Raises SignatureRefused for other requests, and ValueError for a secret that is not `whsec_` and
-    base64. Header names are compared without regard to case. To detect a request that is repeated,
-    keep the ids.
+    base64, and for a body that is not bytes. Header names are compared without regard to case. To
+    detect a request that is repeated, keep the ids.
+
+    One signature of the secret is enough. Entries of other versions and malformed ones are skipped.
     """
+    webhook, content = _webhook_of(secret), bytes_of(body)
+    found: dict[str, list[str]] = {_ID: [], _TIME: [], _SIGNATURE: []}
+    for name, value in headers.items():
+        for key in _texts(name):
+            found.get(key.lower(), []).extend(_texts(value))
+    # The library refuses all of a header with a malformed entry, and signs once for each call: an
+    # attacker could send many entries.
+    entries = [one for text in found[_SIGNATURE] for one in text.split() if _ENTRY.fullmatch(one)]
+    if any(found[_SIGNATURE]) and not entries:
+        raise SignatureRefused("the signature is malformed, or of another version")
+    if any(len({*found[name]}) > 1 for name in (_ID, _TIME)):
+        raise SignatureRefused("the request has several ids or times")
+    given = {name: "".join(found[name][:1]) for name in (_ID, _TIME)}
     try:
-        webhook = Webhook(secret)
-    except (ValueError, EmptyWebhookSecretError):
-        raise ValueError("the secret is not `whsec_` and base64") from None
-    given = {name.lower(): value for name, value in headers.items()}
-    try:
-        webhook.verify(body, given, json_parse=False)
+        webhook.verify(content, {**given, _SIGNATURE: " ".join(entries)}, json_parse=False)
     except WebhookVerificationError as error:
         raise SignatureRefused(_CAUSES.get(str(error), "the signature is refused")) from None
-    except ValueError:  # A signature without a comma or base64, or a text that is not UTF-8.
-        raise SignatureRefused("the signature is malformed, or the body is not UTF-8") from None
-    return given["webhook-id"]
+    except ValueError:  # A text that cannot be signed.
+        raise SignatureRefused("the id or the body is not UTF-8") from None
+    return given[_ID]
+
+
+def bytes_of(body: bytes | bytearray | memoryview) -> bytes:
+    """Return the bytes of a body. Raise ValueError for another kind of object, such as a text."""
+    try:
+        return bytes(memoryview(body))
+    except TypeError:
+        raise ValueError("the body is not bytes, as they were received") from None
+
+
+def _webhook_of(secret: str) -> Webhook:
+    try:
+        if isinstance(secret, str) and _SECRET.fullmatch(secret.strip()):
+            return Webhook(secret.strip())
+    except ValueError:  # Its length is not that of base64.
+        pass
+    raise ValueError("the secret is not `whsec_` and base64")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of a header's name or value. Other kinds of objects have none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("latin-1")
+    elif isinstance(value, list | tuple):
+        for one in value:
+            if isinstance(one, str | bytes):
+                yield from _texts(one)
 
 
 _CAUSES = {

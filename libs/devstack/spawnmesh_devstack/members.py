@@ -210,7 +210,8 @@ def _own_variables(service: str, around: Surroundings) -> dict[str, str]:
         case "model-router":
             return {"CONFIG_FILE": str(around.router_config_file)}
         case "hook":
-            return {"ALLOW_PRIVATE_ENDPOINTS": "true"}  # plugins run on this machine
+            # Plugins and receivers of webhooks run on this machine.
+            return {"ALLOW_PRIVATE_ENDPOINTS": "true", "ALLOW_PLAIN_WEBHOOKS": "true"}
         case "runner":
             return {"WORKSPACE_ROOT": str(around.workspace_root)}
         case "console":

@@ -82,6 +82,7 @@ OBSERVED_HOOKS = (
     "session_end",
     "after_compaction",
     "approval_requested",
+    "approval_escalated",
     "approval_decided",
     "budget_reached",
     "budget_changed",

@@ -7,7 +7,13 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.webhook_signature import SIGNATURE_AGE_SECONDS, SignatureRefused, verify_signature
+from spawnmesh_core.webhook_signature import (
+    SIGNATURE_AGE_SECONDS,
+    HeaderValue,
+    SignatureRefused,
+    bytes_of,
+    verify_signature,
+)
 
 from spawnmesh_plugin.handlers import REQUEST_HOOKS, Handlers
 
@@ -26,7 +32,7 @@ class WebhookPlugin:
         self._secret = secret
         self._answered: dict[str, float] = {}
 
-    async def answer(self, headers: Mapping[str, str], body: bytes) -> bytes:
+    async def answer(self, headers: Mapping[str, HeaderValue], body: bytes | bytearray | memoryview) -> bytes:
         """Return the JSON body for status 200.
 
         The call is signed as Standard Webhooks says, with the secret that `register` returned.
@@ -41,7 +47,7 @@ class WebhookPlugin:
         if delivery_id in self._answered:
             raise SignatureRefused("the call was answered before")
         self._answered[delivery_id] = now
-        called = json.loads(body)
+        called = json.loads(bytes_of(body))
         if not isinstance(called, dict):
             raise ValueError("the call is no JSON object")
         response = await self._respond(str(called.get("hook", "")).lower(), called.get("event", {}))

@@ -43,7 +43,6 @@ from spawnmesh_hook.jobs.log_pruner import LogPruner
 from spawnmesh_hook.jobs.webhook_delivery import WebhookDeliverer
 from spawnmesh_hook.jobs.worker import Worker
 from spawnmesh_hook.metrics import DeliveryMetrics, WebhookMetrics
-from spawnmesh_hook.operations.circuit_breakers import CircuitBreakers
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.finalize_gate import FinalizeGate
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory, invalidate_on_change
@@ -101,7 +100,11 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
         listener = await stack.enter_async_context(
             open_listener(listener_url, name="hook", channels=channels)
         )
-        rules = parse_rules(settings.allowed_endpoint_hosts, allow_private=settings.allow_private_endpoints)
+        rules = parse_rules(
+            settings.allowed_endpoint_hosts,
+            allow_private=settings.allow_private_endpoints,
+            allow_plain=settings.allow_plain_webhooks,
+        )
         guard = EndpointGuard(rules, DnsResolver(resolve).addresses_of)
         tls = webhook_tls(settings.webhook_ca_file)
         key_file = settings.signing_key_file
@@ -206,9 +209,7 @@ async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator
     async with _open_shared(process, settings, resolve_with_system) as shared:
         delivery = EventDelivery(shared.database, shared.directory, shared.invoker, shared.workers)
         meter = process.metrics.meter
-        webhooks = WebhookDeliverer(
-            shared.database, shared.webhook_sender, CircuitBreakers(), WebhookMetrics(meter)
-        )
+        webhooks = WebhookDeliverer(shared.database, shared.webhook_sender, WebhookMetrics(meter))
         deliveries = JobWorker(
             shared.database,
             shared.listener,

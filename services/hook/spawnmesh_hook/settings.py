@@ -27,7 +27,8 @@ class HookSettings(CpuWorkerSettings):
     once calls no plugin of which it is not told.
     """
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)
-    """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) of plugins.
+    """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) of plugins
+    and webhooks.
 
     If the list is empty, every public address is allowed.
     """
@@ -37,16 +38,25 @@ class HookSettings(CpuWorkerSettings):
     Link-local addresses and metadata servers of clouds have to be listed in
     `allowed_endpoint_hosts`.
     """
+    allow_plain_webhooks: bool = False
+    """Allow webhooks on loopback without TLS, if private addresses are allowed: for one machine."""
     max_idle_peers: int = Field(default=64, ge=0, le=10_000)
     """Connections to plugins that stay open while no call uses them."""
     webhook_ca_file: Path | None = None
-    """Certificate authorities to trust for webhooks, in addition to those of the system."""
+    """Certificate authorities to trust for webhooks and for plugins that are webhooks.
+
+    Those of the system are trusted too.
+    """
     bundled_plugins_file: Path | None = None
     """A JSON list of plugins that the operator runs.
 
     An entry serves all tenants, or those that it names. The service reads it when it starts.
     """
     relay_concurrency: int = Field(default=16, ge=1, le=1000)
-    """Deliveries to observers that one worker makes at the same time."""
-    log_retention_days: float = Field(default=30.0, ge=1, le=3650)
-    """Days after which deliveries, decisions and published events are deleted."""
+    """Deliveries to observers that one worker makes at the same time, and as many webhooks that it
+    serves.
+    """
+    log_retention_days: float = Field(default=30.0, ge=2, le=3650)
+    """Days after which deliveries, decisions, published events and messages to webhooks are
+    deleted.
+    """

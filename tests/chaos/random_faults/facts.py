@@ -46,6 +46,7 @@ _TABLES = {
     "attachment_tenants": "select * from attachment_blob.attachment_tenants",
     "outbox": "select tenant_id, key, dead_time, due_time = 'infinity' as is_held, last_error from hook.jobs",
     "allowed_spawns": "select tenant_id, session_id from hook.allowed_spawns",
+    "webhooks": "select tenant_id, create_time from hook.webhooks",
     "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
 }
 _COOLDOWNS = """
@@ -62,6 +63,8 @@ class Facts:
     objects: dict[str, set[str]] = field(default_factory=dict)
     """The keys in each tenant's bucket."""
     calls: list[Call] = field(default_factory=list)
+    received: list[Row] = field(default_factory=list)
+    """Messages that the receiver of webhooks has accepted: tenant, id and the body's fields."""
     cooldowns: list[Row] = field(default_factory=list)
     """Samples of the stored cooldowns, in the order of time."""
     leaks: list[str] = field(default_factory=list)

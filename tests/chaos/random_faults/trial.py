@@ -27,6 +27,7 @@ from tests.chaos.random_faults.load.everything import (
     watch_sessions_again,
 )
 from tests.chaos.random_faults.plan import Fault, FaultKind
+from tests.chaos.random_faults.receiver import open_receiver
 from tests.chaos.random_faults.settling import settle
 
 Report = Callable[[str], None]
@@ -72,10 +73,13 @@ async def run_trial(
     report(f"seed {seed}: {len(plan)} faults in {window_seconds:.0f} s; everything is kept in {folder}")
     with (folder / "history.jsonl").open("w") as file:
         history = History(file)
-        async with open_field(
-            folder / "mesh", TENANTS, grace, report, execute=execute, new_postgres=new_postgres
-        ) as field:
-            await prepare_tenants(field)
+        async with (
+            open_receiver(facts.received) as receiver,
+            open_field(
+                folder / "mesh", TENANTS, grace, report, execute=execute, new_postgres=new_postgres
+            ) as field,
+        ):
+            await prepare_tenants(field, receiver)
             load = Load(field, history, seed, asyncio.Event(), folder / "files", slowness)
             faults = Faults(field, report, history.now)
             if field.disk is None:

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from spawnmesh_client import Budget
 from spawnmesh_client.client import Mesh, connect
@@ -25,7 +26,20 @@ from tests.support.console.webhooks import (
 from tests.support.waiting import eventually
 
 BILLING = path_of("billing")
+GIVE_UP = """
+update hook.webhook_deliveries
+set state = 'FAILED', attempt_time = null, end_time = now(), attempts = '[]', attempt_count = 0,
+    event_time = now() - make_interval(days => %s)
+where tenant_id = %s
+"""
 HOSTILE = f"</pre><script>alert(1)</script>{UNSEEN}"
+
+
+async def give_up(tenant: ConsoleTenant, days_ago: int) -> None:
+    """Let all messages of the tenant be given up without an attempt, and their events be so old."""
+    dsn = tenant.console.stack.superuser_dsn
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute(GIVE_UP, (days_ago, tenant.tenant_id))
 
 
 async def test_pausing_pauses_and_resuming_resumes(mesh: Mesh, signed_in: SignedIn) -> None:
@@ -124,6 +138,10 @@ async def test_a_rotation_shows_the_new_secret_once(
     headers, body = receiver.requests[-1]
     assert verify(first, headers, body).id == verify(second, headers, body).id
 
+    for unclear in ("", "week"):
+        refused = page_of(await press(operator, "billing", "rotate", keep=unclear), 400)
+        assert "Choose whether the secret that is in use now signs for another day." in refused.text
+        assert not secrets_in(refused)
     page = page_of(await press(operator, "billing", "rotate", keep="none"))
     assert "The previous secret is not used any more." in page.text
     (third,) = secrets_in(page)
@@ -207,27 +225,54 @@ async def test_a_message_is_sent_again(mesh: Mesh, signed_in: SignedIn, receiver
     assert first == second, "the same message"
 
 
-async def test_what_has_failed_is_sent_again(mesh: Mesh, signed_in: SignedIn, receivers: Receivers) -> None:
+async def test_what_was_given_up_is_sent_again(
+    tenant: ConsoleTenant, mesh: Mesh, signed_in: SignedIn, receivers: Receivers
+) -> None:
+    receiver = receivers.open()
+    await put(mesh, "billing", receiver.url, "run.ended")
+    await mesh.webhooks.pause("billing")
+    session = await mesh.spawn("Say hello.")
+    await session.result(60)
+    await eventually(lambda: log_of(mesh, "billing"))
+    await give_up(tenant, days_ago=3)
+    operator = await signed_in()
+    page = await read(operator, BILLING)
+    assert "failed run.ended given up: the webhook failed for a day" in page.text
+    assert "It was not sent." in page.text
+
+    answer = await press(operator, "billing", "replay", failed="week")
+    assert answer.headers["location"] == f"{BILLING}?replayed=1"
+    page = await read(operator, BILLING)
+    assert "pending run.ended" in page.text, "the webhook is paused"
+    assert "It was not sent yet." in page.text
+    await press(operator, "billing", "resume")
+    delivered = await delivery_in(mesh, "billing", "DELIVERED")
+    assert delivered.attempt_count == len(receiver.requests) == 1
+    await give_up(tenant, days_ago=8)
+    answer = await press(operator, "billing", "replay", failed="week")
+    assert "There was nothing to send again." in (await read(operator, answer.headers["location"])).text
+
+
+async def test_what_a_webhook_that_was_gone_missed_is_sent_when_it_is_resumed(
+    mesh: Mesh, signed_in: SignedIn, receivers: Receivers
+) -> None:
     receiver = receivers.open()
     receiver.status = 410
     await put(mesh, "billing", receiver.url, "run.ended")
     session = await mesh.spawn("Say hello.")
     await session.result(60)
-    failed = await delivery_in(mesh, "billing", "FAILED")
+    pending = await delivery_in(mesh, "billing", "PENDING")
     operator = await signed_in()
     page = await read(operator, BILLING)
     assert "paused by the mesh" in page.text
-    assert "by the mesh: it answered that it is gone" in page.text
+    assert "by the mesh: it answered that it is gone (HTTP status 410). Its messages wait" in page.text
+    assert "pending run.ended HTTP status 410" in page.text
 
     receiver.status = 200
-    answer = await press(operator, "billing", "replay", failed="day")
-    assert answer.headers["location"] == f"{BILLING}?replayed=1"
-    assert "pending run.ended" in (await read(operator, BILLING)).text, "the webhook is paused"
     await press(operator, "billing", "resume")
     delivered = await delivery_in(mesh, "billing", "DELIVERED")
-    assert (delivered.event_id, delivered.attempt_count) == (failed.event_id, 2)
-    answer = await press(operator, "billing", "replay", failed="day")
-    assert "There was nothing to send again." in (await read(operator, answer.headers["location"])).text
+    assert (delivered.event_id, delivered.attempt_count) == (pending.event_id, 2)
+    assert "paused" not in (await read(operator, "/webhooks")).text
 
 
 async def test_a_replay_of_nothing_is_refused(mesh: Mesh, signed_in: SignedIn) -> None:

@@ -166,6 +166,12 @@ async def test_the_list_shows_the_states(mesh: Mesh, signed_in: SignedIn, receiv
     icons = [one["class"] for one in page.tags("svg") if one["class"].startswith("icon icon-")]
     for icon in ("warning", "failed", "stopped", "succeeded"):
         assert f"icon icon-{icon}" in icons, "each state has a shape of its own"
+    failing = (await read(operator, path_of("failing"))).text
+    assert "Every message since then has failed. One is sent after pauses of up to five minutes" in failing
+    assert "Try now" in failing
+    gone_now = (await read(operator, path_of("gone"))).text
+    assert "Every message since then has failed." in gone_now
+    assert "One is sent after pauses" not in gone_now, "it is paused"
 
 
 @pytest.mark.parametrize("role", OTHER_ROLES)
@@ -179,7 +185,7 @@ async def test_other_roles_see_no_action_and_are_refused(
         assert actions_of(await read(person, path)) == set()
     assert "Your token has the role" in (await read(person, LIST)).text
     key = await form_key(person)
-    given = {"name": "new", "url": f"{DEAD_ADDRESS}/2", "failed": "day", "form_key": key}
+    given = {"name": "new", "url": f"{DEAD_ADDRESS}/2", "failed": "week", "keep": "day", "form_key": key}
     for path in (LIST, *(path_of("billing", action) for action in ACTIONS)):
         answer = await person.post(path, data=given)
         assert answer.status_code == 403, (path, answer.text)
@@ -191,7 +197,7 @@ async def test_a_form_of_another_page_changes_nothing(mesh: Mesh, signed_in: Sig
     await put(mesh, "billing")
     before = await mesh.webhooks.get("billing")
     operator = await signed_in()
-    given = {"name": "new", "url": f"{DEAD_ADDRESS}/2", "failed": "day"}
+    given = {"name": "new", "url": f"{DEAD_ADDRESS}/2", "failed": "week", "keep": "day"}
     for path in (LIST, *(path_of("billing", action) for action in ACTIONS)):
         for wrong in ({}, {"form_key": "guessed"}):
             answer = await operator.post(path, data={**given, **wrong})
@@ -215,7 +221,7 @@ async def test_a_tenant_sees_and_changes_nothing_of_another(
         assert "billing" not in (await read(operator, LIST)).text
         await read(operator, path_of("billing"), status=404)
         await read(operator, path_of("billing") + "?part=deliveries", status=404)
-        given = {"url": DEAD_ADDRESS, "failed": "day", "form_key": await form_key(operator)}
+        given = {"url": DEAD_ADDRESS, "failed": "week", "keep": "day", "form_key": await form_key(operator)}
         for action in ACTIONS:
             answer = await operator.post(path_of("billing", action), data=given)
             assert answer.status_code == 404, action

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from psycopg import sql
+from spawnmesh.hook.v1 import webhook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.store import tenants
@@ -31,6 +32,12 @@ from tests.support.hook.fixtures import (
     ended,
     refused,
     revise,
+)
+from tests.support.hook.webhook_receiver import (
+    NO_RECEIVER,
+    call_webhooks,
+    put_webhook,
+    run_ended,
 )
 from tests.support.waiting import eventually
 
@@ -63,7 +70,8 @@ async def filled(mesh: HookMesh, replica: Peer) -> Tenant:
     await tenant.register("observer", DEAD_ENDPOINT, ENDED)
     await tenant.spawn()
     assert (await tenant.draft("one")).revision_number == 1
-    assert await tenant.publish(ended("ended:1")) == 1
+    await put_webhook(tenant, NO_RECEIVER)
+    assert await tenant.publish(ended("ended:1"), run_ended()) == 2
     await tenant.register("away", DEAD_ENDPOINT, MODEL, policy=CLOSED, max_wait=Duration(seconds=60))
     with refused(Reason.PLUGIN_FAILED):
         await dispatch(tenant, MODEL)
@@ -82,13 +90,17 @@ async def test_PurgeTenant__deletes_all_rows_and_refuses_new_ones_until_prepared
     with refused(Reason.UNKNOWN_TENANT):
         await tenant.register("late", DEAD_ENDPOINT, SPAWN)
     await tenant.draft("two")  # Without plugins, no decision is stored.
-    assert await tenant.publish(ended("ended:2")) == 0
+    with refused(Reason.UNKNOWN_TENANT):
+        await put_webhook(tenant, NO_RECEIVER)
+    assert await tenant.publish(ended("ended:2"), run_ended(2)) == 0
     assert await purge(replica, tenant) == (1, 0, 0)
     assert not any((await counted(databases["hook"], tenant)).values())
 
     for _ in range(2):
         assert await tenant.prepare(1) == 1
     assert (await tenant.plugin_names(), await tenant.deliveries()) == ([], [])
+    listed = await call_webhooks(tenant, "ListWebhooks", pb.ListWebhooksRequest())
+    assert list(listed.webhooks) == []
     plugin = await mesh.plugin()
     plugin.says(revise("anew"))
     await tenant.register("gate", plugin.endpoint, FINALIZE)

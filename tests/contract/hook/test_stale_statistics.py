@@ -1,7 +1,7 @@
 """Statements read about as many rows as they return, even if the planner's statistics are stale."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +10,8 @@ import pytest
 from psycopg import sql
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.store import outbox, plugins, retention, tenants
+from spawnmesh_hook.store import outbox, plugins, retention, tenants, webhook_deliveries
+from spawnmesh_hook.store.webhook_deliveries import WebhookDeliveryQuery
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, open_database
 from spawnmesh_postgres.jobs import store as jobs
 from spawnmesh_postgres.migrations import migrate
@@ -104,6 +105,7 @@ async def test_statements_read_about_as_many_rows_as_they_return(
     tenant_id = await unknown_tenant(database, databases)
     await check_claim(database, tenant_id)
     await check_removals(database, tenant_id)
+    await check_webhooks(database, tenant_id)
     await check_purge(database, tenant_id)
     tenant_id = await unknown_tenant(database, databases)
     await fill(databases["hook"], ["modern"], NEW, 10)
@@ -138,6 +140,41 @@ async def check_removals(database: Database, tenant_id: str) -> None:
             "select count(*) filter (where event = '') as emptied from observed_events"
         )
         assert await left.fetchone() == {"emptied": ROWS}
+
+
+async def check_webhooks(database: Database, tenant_id: str) -> None:
+    """Read, replay, send and give up a few of the messages of a webhook, and roll back."""
+    long_ago, some_day = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+    query = WebhookDeliveryQuery("another", None, None, long_ago, some_day, some_day, "~")
+    async with database.transaction(tenant_id) as connection, connection.transaction(force_rollback=True):
+        before = await rows_read(connection)
+        await webhook_deliveries.list_webhook_deliveries(
+            connection, tenant_id, "w", query, page_size=50, scan_limit=50
+        )
+        assert await rows_read(connection) - before < 10 * 50, "a page"
+        before = await rows_read(connection)
+        failed = await webhook_deliveries.list_failed(connection, tenant_id, "w", long_ago, 50)
+        await webhook_deliveries.require_messages(connection, tenant_id, "w", failed)
+        assert await webhook_deliveries.replay_messages(connection, tenant_id, "w", failed, "") == 50
+        assert await rows_read(connection) - before < 20 * 50, "a replay"
+        for webhook_id, count in (("another", 0), ("w", 16)):
+            before = await rows_read(connection)
+            due = await webhook_deliveries.list_due_messages(connection, tenant_id, webhook_id, 16)
+            assert len(due) == count
+            wait = await webhook_deliveries.time_to_next(connection, tenant_id, webhook_id)
+            assert (wait is None) == (count == 0)
+            assert await rows_read(connection) - before < 200, webhook_id
+        everything = [f"evt_{number}" for number in range(1, ROWS + 1)]
+        await webhook_deliveries.replay_messages(connection, tenant_id, "w", everything, "")
+        before = await rows_read(connection)
+        given_up = await webhook_deliveries.expire_messages(connection, tenant_id, "w", some_day, 100)
+        assert given_up == 100
+        assert await rows_read(connection) - before < 20 * 100, "a part of the messages that wait"
+        for webhook_id, most in (("another", 100), ("w", 10 * ROWS)):
+            before = await rows_read(connection)
+            await webhook_deliveries.hasten_messages(connection, tenant_id, webhook_id)
+            await webhook_deliveries.delete_job(connection, tenant_id, webhook_id)
+            assert await rows_read(connection) - before < most, webhook_id
 
 
 async def check_purge(database: Database, tenant_id: str) -> None:

@@ -57,6 +57,12 @@ def append(key: str, seq: int, start: float, end: float, epoch: int = 1) -> Call
     return call("append", start, end, got, session_id=CHILD, key=key, text=key, run_id="run_w", epoch=epoch)
 
 
+def received(run: Row) -> Row:
+    """Return the message with the end of the run."""
+    data = {"session_id": run["session_id"], "run_id": run["run_id"], "outcome": run["state"]}
+    return {"tenant_id": T, "message_id": f"evt of {run['run_id']}", "type": "run.ended", "data": data}
+
+
 def send(session_id: str, request_id: str) -> Call:
     text = f"Message {request_id}."
     return call("send", 1.0, 2.0, session_id=session_id, request_id=request_id, text=text)
@@ -84,6 +90,7 @@ def run(session_id: str) -> Row:
     row = {"tenant_id": T, "session_id": session_id, "run_id": f"run of {session_id}", "state": "SUCCEEDED"}
     ended = {"result_text": "fine", "error_reason": "", "error_message": ""}
     counts = {"attempt_count": 1, "delay_count": 0, "delay_reason": "", "delay_message": ""}
+    ended |= {"end_time": NOW}
     counts |= {"budget_session_id": "", "usage": usage_of(0)}
     counts |= {"epoch": 1, "first_epoch": 1, "output_file_count": 0, "output_total_bytes": 0}
     return {**row, **ended, **counts}
@@ -232,7 +239,9 @@ def sound() -> Facts:
         decide(DENIED),
     ]
     cooled = [cooldown(0, 30), cooldown(1, 40)]
-    return Facts(tables, {T: {"k"}}, calls, cooled, scanned_count=5, watched_count=20, span_count=9)
+    tables["webhooks"] = [{"tenant_id": T, "create_time": NOW - timedelta(seconds=3)}]
+    messages = [received(one) for one in (*tables["runs"], tables["runs"][0])]
+    return Facts(tables, {T: {"k"}}, calls, messages, cooled, scanned_count=5, watched_count=20, span_count=9)
 
 
 def careful_rows(session_id: str) -> dict[str, list[Row]]:

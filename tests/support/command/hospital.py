@@ -38,12 +38,12 @@ from structlog.testing import capture_logs
 from tests.support.command.fake_mesh import (
     FakeMesh,
     FakeSessions,
-    FakeTenants,
     FakeTranscript,
     add_sessions,
     served,
     write_mesh_file,
 )
+from tests.support.command.tenants import FakeTenants
 
 
 @dataclass

@@ -12,17 +12,17 @@ from spawnmesh.hook.v1.webhook_service_pb2_grpc import (
     WebhookServiceServicer,
     add_WebhookServiceServicer_to_server,
 )
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_runtime.server import MeshServer
 
 from tests.support.command.fake_mesh import (
     FakeMesh,
     FakeSessions,
-    FakeTenants,
     FakeTranscript,
     served,
     write_mesh_file,
 )
+from tests.support.command.tenants import FakeTenants
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 EVENT_ID = "evt_00000000000000000000000000"
@@ -32,8 +32,8 @@ EVENT_ID = "evt_00000000000000000000000000"
 class RecordedWebhooks(WebhookServiceServicer):
     """Record the requests, and answer them with the webhook and pages of the deliveries.
 
-    `refusal` answers all calls. `replays` are the counts of the next replays: more follow while
-    there is another.
+    `refusal` answers all calls, and NOT_FOUND those of GetWebhook if it `is_missing`. `replays` are
+    the counts of the next replays: more follow while there is another.
     """
 
     webhook: pb.Webhook = field(default_factory=lambda: webhook_named("a"))
@@ -41,6 +41,7 @@ class RecordedWebhooks(WebhookServiceServicer):
     replays: list[int] = field(default_factory=list)
     requests: list[Any] = field(default_factory=list)
     refusal: MeshError | None = None
+    is_missing: bool = False
 
     def add_to(self, server: MeshServer) -> None:
         """Register the RPCs for clients."""
@@ -52,6 +53,8 @@ class RecordedWebhooks(WebhookServiceServicer):
 
     async def GetWebhook(self, request: Any, context: Any) -> Any:
         self._note(request)
+        if self.is_missing:
+            raise not_found("webhook", request.name)
         return rpc.GetWebhookResponse(webhook=self.webhook)
 
     async def ListWebhooks(self, request: Any, context: Any) -> Any:

@@ -54,8 +54,7 @@ FINALIZE = events.HOOK_KIND_BEFORE_AGENT_FINALIZE
 ENDED = events.HOOK_KIND_SUBAGENT_ENDED
 MODEL = events.HOOK_KIND_BEFORE_MODEL_RESOLVE
 PROMPT = events.HOOK_KIND_BEFORE_PROMPT_BUILD
-TARGET = events.HOOK_KIND_DELIVERY_TARGET
-TOOL_CALL = events.HOOK_KIND_BEFORE_TOOL_CALL
+TARGET, TOOL_CALL = events.HOOK_KIND_DELIVERY_TARGET, events.HOOK_KIND_BEFORE_TOOL_CALL
 OPEN, CLOSED = pb.FAILURE_POLICY_OPEN, pb.FAILURE_POLICY_CLOSED
 CONTENT, CONTROL, INJECTION = (
     pb.GRANT_CONVERSATION_ACCESS,
@@ -352,6 +351,7 @@ def hook_settings(database: ServiceDsn, keys: Path, **settings: Any) -> HookSett
         "jwks_file": keys / "jwks.json",
         "signing_key_file": keys / "hook.pem",
         "allow_private_endpoints": True,
+        "allow_plain_webhooks": True,
         "log_level": "error",
         **settings,
     }

@@ -74,7 +74,8 @@ async def https_site(
     """
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app)
+    # A handler that waits for ever ends with its request.
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
         tls = None if certificate is None else server_tls(certificate)

@@ -93,13 +93,19 @@ async def waiting_run(mesh: Mesh, **fields: Any) -> tuple[run_pb.ClaimedRun, pb.
 
 
 async def let_expire(mesh: Mesh, postgres: Any, approval_id: str) -> None:
-    """Let the time for the decision be over, as if it had been requested a day before."""
+    """Let the time for the decision be over, and sweep."""
+    await end_wait(postgres, approval_id)
+    async with sweeping(mesh) as sweep:
+        await sweep.end_lost_runs()
+
+
+async def end_wait(postgres: Any, approval_id: str) -> None:
+    """Let the time for the decision be over, as if the approval had been requested earlier."""
     async with superuser(postgres) as link:
         for statement in (
-            "update session.approvals set expire_time = now() where approval_id = %s",
-            "update session.run_queue set expire_time = now(), due_time = now() where run_id ="
+            "update session.approvals set create_time = create_time - (expire_time - now()),"
+            " expire_time = now() where approval_id = %s",
+            "update session.run_queue set expire_time = now(), due_time = now() where parked and run_id ="
             " (select run_id from session.approvals where approval_id = %s)",
         ):
             await link.execute(statement, (approval_id,))
-    async with sweeping(mesh) as sweep:
-        await sweep.end_lost_runs()

@@ -35,6 +35,7 @@ from tests.chaos.random_faults.checks import (
     terminal_states,
     tools,
     transcripts,
+    webhooks,
 )
 from tests.chaos.random_faults.facts import Facts, Row
 from tests.chaos.random_faults.history import Call, Outcome
@@ -98,6 +99,12 @@ ANOMALIES = [
         lambda f: f.calls[1].got.update(is_interrupted=True),
     ),
     Anomaly("result that changed", terminal_states.check, lambda f: f.calls[1].got.update(result_text="x")),
+    Anomaly("event that no webhook received", webhooks.check, lambda f: f.received.pop(1)),
+    Anomaly("event with two ids", webhooks.check, lambda f: f.received[-1].update(message_id="evt other")),
+    Anomaly("message with two bodies", webhooks.check, lambda f: f.received[-1].update(timestamp="now")),
+    Anomaly(
+        "event about another session", webhooks.check, lambda f: f.received[1]["data"].update(session_id="x")
+    ),
     Anomaly("result not delivered", results.check, lambda f: f.tables["messages"].clear()),
     Anomaly("result of nobody", results.check, lambda f: row(f, "messages").update(key="announce:v1:a:b")),
     Anomaly("result that is another", results.check, lambda f: row(f, "runs", 1).update(result_text="x")),

@@ -132,6 +132,7 @@ async def test_run_that_waits_is_not_done_and_names_its_approval(mesh: FakeMesh,
         None,
         ApprovalPolicy(),
         ApprovalPolicy(("send_*", "mcp__mail__*"), True, timedelta(seconds=90), ExpiryPolicy.FAIL),
+        ApprovalPolicy(on_expiry=ExpiryPolicy.ESCALATE),
     ],
 )
 def test_policy_of_an_agent_is_written_and_read(policy: ApprovalPolicy | None) -> None:
@@ -146,3 +147,12 @@ def test_times_of_a_decision_are_in_utc() -> None:
     view = approval_view(approval)
     first = datetime.fromtimestamp(1, UTC)
     assert (view.decide_time, view.begin_time) == (first, first + timedelta(seconds=1))
+
+
+def test_view_of_an_escalated_approval_has_the_time_of_the_escalation() -> None:
+    approval = mail()
+    assert approval_view(approval).escalate_time is None
+    approval.on_expiry = approval_pb2.EXPIRY_POLICY_ESCALATE
+    approval.escalate_time.FromSeconds(1)
+    view = approval_view(approval)
+    assert (view.on_expiry, view.escalate_time) == (ExpiryPolicy.ESCALATE, datetime.fromtimestamp(1, UTC))

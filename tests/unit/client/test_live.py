@@ -33,7 +33,6 @@ from tests.support.command.fake_mesh import (
     SESSION_ID,
     FakeMesh,
     FakeSessions,
-    FakeTenants,
     add_sessions,
     event,
     mesh,
@@ -42,6 +41,7 @@ from tests.support.command.fake_mesh import (
     unset,
 )
 from tests.support.command.live import RUN_ID, run_event, said
+from tests.support.command.tenants import FakeTenants
 from tests.support.waiting import eventually
 
 __all__ = ["mesh", "unset"]

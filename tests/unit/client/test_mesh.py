@@ -49,7 +49,6 @@ from tests.support.command.fake_mesh import (
     SESSION_ID,
     FakeMesh,
     FakeSessions,
-    FakeTenants,
     add_sessions,
     event,
     mesh,
@@ -57,6 +56,7 @@ from tests.support.command.fake_mesh import (
     session_in,
     unset,
 )
+from tests.support.command.tenants import FakeTenants
 from tests.support.runtime.authority import Authority
 
 __all__ = ["mesh", "unset"]

@@ -1,6 +1,7 @@
 """Approvals of the mesh in memory, as the tests of a program use them."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from spawnmesh_client import (
@@ -110,6 +111,56 @@ async def test_time_that_is_over_denies_the_call_or_fails_the_run(policy: str) -
         await mesh.approvals.approve(approval.approval_id)
 
 
+async def test_time_that_is_over_escalates_the_approval_once_and_then_denies_the_call() -> None:
+    mesh = FakeMesh()
+    mesh.requests_approval("send_mail", {}, timeout=0, on_expiry="ESCALATE")
+    session, approval = await waiting(mesh)
+    assert (await session.result()).text == "done"
+    expired = await mesh.approvals.get(approval.approval_id)
+    assert (expired.state, expired.on_expiry) == ("EXPIRED", "ESCALATE")
+    assert expired.escalate_time == expired.create_time
+    details = [event.detail async for event in session.events() if event.detail]
+    assert details == [f"{approval.approval_id} was escalated"]
+
+
+def pass_time(mesh: FakeMesh, approval: Approval, minutes: int) -> None:
+    """Let the approval be as if it had been requested so much earlier."""
+    (record,) = (record for record in mesh._fake.records.values() if record.pending is not None)
+    (pending,) = (one for one in record.approvals if one.approval_id == approval.approval_id)
+    for stamp in (pending.create_time, pending.expire_time):
+        stamp.FromDatetime(stamp.ToDatetime() - timedelta(minutes=minutes))
+
+
+async def test_escalated_approval_waits_for_as_long_again_and_can_be_decided() -> None:
+    mesh = FakeMesh()
+    mesh.asks("Which?", timeout=3600, on_expiry="ESCALATE")
+    session, approval = await waiting(mesh)
+    assert approval.escalate_time is None
+    pass_time(mesh, approval, 90)
+    escalated = await mesh.approvals.get(approval.approval_id)
+    assert approval.expire_time is not None
+    assert (escalated.state, escalated.expire_time) == (
+        "PENDING",
+        approval.expire_time - timedelta(minutes=30),
+    )
+    assert escalated.escalate_time == approval.expire_time - timedelta(minutes=90)
+    assert await mesh.approvals.get(approval.approval_id) == escalated
+    assert (await mesh.approvals.answer(approval.approval_id, "red")).state is ApprovalState.ANSWERED
+    assert (await session.result()).text == "done"
+
+
+async def test_approval_is_escalated_once() -> None:
+    mesh = FakeMesh()
+    mesh.asks("Which?", timeout=3600, on_expiry="ESCALATE")
+    _, approval = await waiting(mesh)
+    pass_time(mesh, approval, 90)
+    escalated = await mesh.approvals.get(approval.approval_id)
+    pass_time(mesh, approval, 60)
+    expired = await mesh.approvals.get(approval.approval_id)
+    assert (escalated.state, expired.state) == ("PENDING", "EXPIRED")
+    assert expired.escalate_time == escalated.escalate_time
+
+
 async def test_run_that_is_interrupted_or_killed_withdraws_its_approval() -> None:
     mesh = FakeMesh()
     for _ in range(3):
@@ -174,7 +225,7 @@ async def test_ids_and_arguments_are_checked() -> None:
         await mesh.approvals.get("ses_1")
     with pytest.raises(NotFound):
         await mesh.approvals.get(new_id(IdKind.APPROVAL))
-    with pytest.raises(ValueError, match="one of DENY, FAIL"):
+    with pytest.raises(ValueError, match="one of DENY, FAIL, ESCALATE"):
         mesh.asks("Which?", on_expiry="WAIT")
 
 

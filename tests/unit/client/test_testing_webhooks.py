@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from spawnmesh_client import (
+    Agent,
     Attachment,
     Conflict,
     InvalidRequest,
@@ -83,6 +84,33 @@ def order(delivery: WebhookDelivery) -> int:
     return ORDER.index(delivery.event_type)
 
 
+async def test_data_is_that_of_a_mesh() -> None:
+    mesh = FakeMesh()
+    await mesh.agents.put(Agent("clerk"))
+    await mesh.webhooks.put("a", url=URL)
+    mesh.publishes(Attachment("a.txt", b"abc"))
+    parent = await mesh.spawn("Work.", agent="clerk")
+    child = await mesh.spawn("Help.", parent=parent.session_id)
+    found = await deliveries_of(mesh, session_id=parent.session_id)
+    bodies = {one.event_type: json.loads(one.body_json) for one in found}
+    [run_id] = {one.run_id for one in found} - {""}
+    subject = {"session_id": parent.session_id, "agent_id": "clerk"}
+    of_run = {**subject, "run_id": run_id}
+    [published] = [one async for one in parent.outputs()]
+    assert {name: body["data"] for name, body in bodies.items()} == {
+        "session.started": subject,
+        "files.published": {**of_run, "set_id": published.set_id, "file_count": 1, "total_bytes": 3},
+        "run.ended": {**of_run, "outcome": "SUCCEEDED"},
+        "session.ended": subject,
+    }
+    assert {len(body["timestamp"]) for body in bodies.values()} == {len("2026-11-30T03:00:00.000000Z")}
+    [started] = await deliveries_of(mesh, session_id=child.session_id, event_type="session.started")
+    data = json.loads(started.body_json)["data"]
+    assert data == {
+        "session_id": child.session_id, "agent_id": "default", "parent_session_id": parent.session_id
+    }  # fmt: skip
+
+
 async def test_deliveries_are_those_that_fulfil_the_conditions() -> None:
     mesh = FakeMesh()
     await mesh.webhooks.put("a", url=URL, event_types=["run.ended"])
@@ -127,6 +155,7 @@ async def test_messages_are_replayed_and_tests_are_in_the_log() -> None:
     assert await mesh.webhooks.replay_failed("a", since=timedelta(days=1)) == 0
     test = await mesh.webhooks.test("a")
     assert (test.event_type, test.state) == ("webhook.test", "DELIVERED")
+    assert await mesh.webhooks.replay("a", [test.event_id, one.event_id]) == 1, "a test is sent once"
     [in_log] = await deliveries_of(mesh, event_type="webhook.test")
     assert in_log == test
 

@@ -38,7 +38,7 @@ async def client(webhook_mesh: FakeMesh, keys: Path) -> AsyncIterator[Mesh]:
 def test_types_are_those_of_the_contract() -> None:
     assert EVENT_TYPES == (
         "session.started", "session.ended", "run.ended", "approval.requested", "approval.decided",
-        "budget.reached", "budget.changed", "files.published", "transcript.compacted",
+        "budget.reached", "budget.changed", "files.published", "transcript.compacted", "approval.escalated",
     )  # fmt: skip
     assert event_type_number("webhook.test") == pb.WEBHOOK_EVENT_TYPE_WEBHOOK_TEST
 

@@ -19,7 +19,6 @@ from tests.support.command.fake_mesh import (
     RUN_ID,
     SESSION_ID,
     FakeSessions,
-    FakeTenants,
     add_sessions,
     event,
     mesh,
@@ -27,6 +26,7 @@ from tests.support.command.fake_mesh import (
     session_in,
     unset,
 )
+from tests.support.command.tenants import FakeTenants
 
 __all__ = ["mesh", "unset"]
 

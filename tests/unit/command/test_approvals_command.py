@@ -89,6 +89,23 @@ async def test_show_prints_all_arguments_and_what_to_type(mesh: FakeMesh) -> Non
     assert document["tool_call"]["arguments_json"] == call.tool_call.arguments_json
 
 
+async def test_show_says_that_an_approval_will_be_escalated_or_was(mesh: FakeMesh) -> None:
+    fresh, escalated = mail(), mail()
+    fresh.on_expiry = escalated.on_expiry = approval_pb2.EXPIRY_POLICY_ESCALATE
+    escalated.escalate_time.FromSeconds(1_800_000_000)
+    mesh.approvals.known = [fresh, escalated]
+
+    before = (await mesh.run("approvals", "show", fresh.approval_id)).stdout
+    after = (await mesh.run("approvals", "show", escalated.approval_id)).stdout
+
+    then = "then it is escalated: it waits for as long again, and webhooks are told"
+    assert then in " ".join(before.split())
+    assert "as no person had decided" not in before
+    assert then not in " ".join(after.split())
+    assert "then it is denied, and the run goes on" in " ".join(after.split())
+    assert "as no person had decided" in " ".join(after.split())
+
+
 async def test_show_prints_a_question_with_its_choices(mesh: FakeMesh) -> None:
     asked = question("Which colour?", "red", "blue")
     mesh.approvals.known = [asked]

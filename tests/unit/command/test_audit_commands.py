@@ -17,12 +17,12 @@ from spawnmesh_runtime.server import MeshServer
 from tests.support.command.fake_mesh import (
     FakeMesh,
     FakeSessions,
-    FakeTenants,
     FakeTranscript,
     served,
     unset,
     write_mesh_file,
 )
+from tests.support.command.tenants import FakeTenants
 
 __all__ = ["unset"]
 

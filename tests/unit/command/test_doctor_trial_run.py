@@ -24,7 +24,6 @@ from tests.support.command.fake_mesh import (
     SESSION_ID,
     FakeMesh,
     FakeSessions,
-    FakeTenants,
     FakeTranscript,
     add_sessions,
     served,
@@ -32,6 +31,7 @@ from tests.support.command.fake_mesh import (
     unset,
     write_mesh_file,
 )
+from tests.support.command.tenants import FakeTenants
 
 __all__ = ["unset"]
 

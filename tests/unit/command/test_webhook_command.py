@@ -6,6 +6,7 @@ from datetime import UTC, timedelta
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import webhook_pb2 as pb
+from spawnmesh.hook.v1 import webhook_service_pb2 as rpc
 from spawnmesh_client.webhook_views import EVENT_TYPES
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError, not_found
@@ -50,14 +51,56 @@ async def test_put_prints_the_secret_and_how_to_keep_it(
         "keep it where the receiver finds it, and nowhere else",
     ]
     assert json.loads(document.stdout)["secret"] == SECRET
-    first, second, _ = webhooks.requests
+    written = [one for one in webhooks.requests if isinstance(one, rpc.UpdateWebhookRequest)]
+    first, second, _ = written
     assert first.webhook == pb.Webhook(
         name="a", url=URL, timeout=Duration(seconds=10),
         event_types=[pb.WEBHOOK_EVENT_TYPE_RUN_ENDED, pb.WEBHOOK_EVENT_TYPE_APPROVAL_REQUESTED],
     )  # fmt: skip
     assert second.webhook == pb.Webhook(name="a", url=URL, timeout=Duration(seconds=15), etag="e1")
-    assert {(one.allow_missing, *one.update_mask.paths) for one in webhooks.requests} == {(True, "*")}
+    assert {(one.allow_missing, *one.update_mask.paths) for one in written} == {(True, "*")}
     assert (first.allow_unreachable, second.allow_unreachable) == (True, False)
+
+
+async def test_put_says_that_it_widens_a_webhook_to_all_types(
+    webhook_mesh: FakeMesh, webhooks: RecordedWebhooks
+) -> None:
+    said = "it was sent run.ended, approval.requested alone, and is sent all types from now on\n"
+
+    widened = await webhook_mesh.run("webhook", "put", "a", "--url", URL)
+    document = await webhook_mesh.run("webhook", "put", "a", "--url", URL, "--json")
+    narrowed = await webhook_mesh.run("webhook", "put", "a", "--url", URL, "--events", "run.ended")
+    del webhooks.webhook.event_types[:]
+    same = await webhook_mesh.run("webhook", "put", "a", "--url", URL)
+    webhooks.is_missing = True
+    created = await webhook_mesh.run("webhook", "put", "a", "--url", URL)
+
+    assert said in widened.stdout
+    assert json.loads(document.stdout)["secret"] == SECRET
+    for other in (narrowed, same, created):
+        assert (other.exit_code, "it was sent" in other.stdout) == (0, False)
+
+
+async def test_update_changes_what_is_given(webhook_mesh: FakeMesh, webhooks: RecordedWebhooks) -> None:
+    result = await webhook_mesh.run("webhook", "update", "a", "--events", "run.ended, session.ended")
+    await webhook_mesh.run("webhook", "update", "a", "--all-events", "--etag", "e1")
+    await webhook_mesh.run("webhook", "update", "a", "--url", URL, "--timeout", "9s", "--allow-unreachable")
+    document = await webhook_mesh.run("webhook", "update", "a", "--timeout", "15s", "--json")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("webhook")
+    assert SECRET not in result.stdout + document.stdout
+    assert json.loads(document.stdout)["name"] == "a"
+    changes = [(list(one.update_mask.paths), one.webhook) for one in webhooks.requests]
+    types = [pb.WEBHOOK_EVENT_TYPE_RUN_ENDED, pb.WEBHOOK_EVENT_TYPE_SESSION_ENDED]
+    assert changes == [
+        (["event_types"], pb.Webhook(name="a", event_types=types)),
+        (["event_types"], pb.Webhook(name="a", etag="e1")),
+        (["url", "timeout"], pb.Webhook(name="a", url=URL, timeout=Duration(seconds=9))),
+        (["timeout"], pb.Webhook(name="a", timeout=Duration(seconds=15))),
+    ]
+    assert [one.allow_unreachable for one in webhooks.requests] == [False, False, True, False]
+    assert not any(one.allow_missing for one in webhooks.requests)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +112,10 @@ async def test_put_prints_the_secret_and_how_to_keep_it(
         (("put", "a", "--url", URL, "--events", "webhook.test"), "'webhook.test' is no type of events"),
         (("put", "a", "--url", URL, "--timeout", "31s"), "is a time from 1s to 30s, such as"),
         (("put", "a", "--url", URL, "--timeout", "0s"), "is a time from 1s to 30s"),
+        (("update", "a"), "give --url, --events, --all-events or --timeout"),
+        (("update", "a", "--events", "run.ended", "--all-events"), "not both"),
+        (("update", "a", "--events", ""), "'' is no type of events"),
+        (("update", "a", "--timeout", "31s"), "is a time from 1s to 30s"),
         (("rotate", "a", "--keep", "8d"), "is a time from 0s to 7d, such as 90s, 10m or 1h30m, not '8d'"),
         (("rotate", "a", "--keep", "1"), "is a time from 0s to 7d"),
         (("deliveries", "a", "--failed", "--state", "failed"), "not both"),
@@ -178,25 +225,27 @@ async def test_deliveries_have_a_row_each_with_the_last_outcome(
             delivery_in(pb.WEBHOOK_DELIVERY_STATE_DELIVERED, (200, "")),
             delivery_in(pb.WEBHOOK_DELIVERY_STATE_PENDING),
         ],
+        [delivery_in(pb.WEBHOOK_DELIVERY_STATE_FAILED)],
         [delivery_in(pb.WEBHOOK_DELIVERY_STATE_PENDING)],
     ]
     before = utc_now()
 
-    result = await webhook_mesh.run("webhook", "deliveries", "a", "--limit", "3")
+    result = await webhook_mesh.run("webhook", "deliveries", "a", "--limit", "4")
     document = await webhook_mesh.run(
         *("webhook", "deliveries", "a", "--failed", "--type", "run.ended", "--session", "ses_1"),
         *("--since", "24h", "--json"),
     )
 
-    header, first, second, third = (" ".join(line.split()) for line in result.stdout.splitlines())
+    header, first, second, third, fourth = (" ".join(line.split()) for line in result.stdout.splitlines())
     assert header == "event time type state attempts last"
     assert first.startswith(f"{EVENT_ID} 19")
     assert first.endswith("run.ended failed 2 HTTP status 500")
     assert second.endswith("run.ended delivered 1 HTTP status 200")
     assert third.endswith("run.ended pending 0")
-    assert len(json.loads(document.stdout)["deliveries"]) == 4
+    assert fourth.endswith("run.ended failed 0 given up: the webhook failed for a day")
+    assert len(json.loads(document.stdout)["deliveries"]) == 5
     plain, *_, filtered = webhooks.requests
-    assert (plain.page_size, plain.state, plain.HasField("start_time")) == (3, 0, False)
+    assert (plain.page_size, plain.state, plain.HasField("start_time")) == (4, 0, False)
     assert (filtered.state, filtered.event_type) == (
         pb.WEBHOOK_DELIVERY_STATE_FAILED,
         pb.WEBHOOK_EVENT_TYPE_RUN_ENDED,
@@ -225,6 +274,10 @@ async def test_replay_goes_on_while_there_are_more(
     [
         (not_found("webhook", "a"), "`spawnmesh webhook list` lists what there is"),
         (MeshError(Reason.WEBHOOK_COUNT_EXCEEDED, "32"), "`spawnmesh webhook list` lists them"),
+        (
+            MeshError(Reason.ENDPOINT_NOT_REACHED, "no"),
+            "with --allow-unreachable, an address at which nothing answers is accepted",
+        ),
     ],
 )
 async def test_refusal_says_what_to_do(

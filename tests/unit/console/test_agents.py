@@ -43,3 +43,8 @@ def test_a_time_to_wait_has_the_unit_that_fits(seconds: int, words: str) -> None
 def test_the_summary_is_short() -> None:
     assert approval_summary((), has_destructive=False) == ""
     assert approval_summary(("a", "b*"), has_destructive=True) == "a, b*; destructive MCP tools"
+
+
+def test_an_escalation_is_said() -> None:
+    (_, waits) = approval_sentences((), has_destructive=False, timeout=None, on_expiry="ESCALATE")
+    assert "Then webhooks are told, and the wait begins once more." in waits

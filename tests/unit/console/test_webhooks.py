@@ -13,6 +13,7 @@ from spawnmesh_console.domain.webhooks import (
     WrongWebhook,
     answer_words,
     delivery_state,
+    outcome_without_attempts,
     replay_notice,
     time_kept,
     webhook_state,
@@ -112,11 +113,16 @@ def test_only_what_differs_is_changed() -> None:
     assert other.differs_from(SENT) == {"url", "timeout"}
 
 
-@pytest.mark.parametrize(
-    ("word", "kept"), [("day", timedelta(days=1)), ("none", timedelta()), ("", timedelta(days=1))]
-)
-def test_the_previous_secret_is_kept_unless_the_form_says_otherwise(word: str, kept: timedelta) -> None:
-    assert time_kept(word) == kept
+def test_the_previous_secret_is_kept_as_the_form_says() -> None:
+    assert (time_kept("day"), time_kept("none")) == (timedelta(days=1), timedelta())
+    for word in ("", "None", "week"):
+        with pytest.raises(WrongWebhook, match="signs for another day"):
+            time_kept(word)
+
+
+def test_a_message_that_was_never_sent_is_pending_or_given_up() -> None:
+    assert outcome_without_attempts("PENDING") == ""
+    assert outcome_without_attempts("FAILED") == "given up: the webhook failed for a day"
 
 
 def test_a_replay_is_counted() -> None:

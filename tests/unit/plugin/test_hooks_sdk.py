@@ -128,6 +128,7 @@ async def test_an_observer_receives_the_complete_event() -> None:
     @hook("subagent_ended")
     @hook("agent_end")
     @hook("after_compaction")
+    @hook("approval_escalated")
     @hook("approval_decided")
     def hear(event: Any) -> None:
         heard.append(event)
@@ -137,11 +138,13 @@ async def test_an_observer_receives_the_complete_event() -> None:
     await fake.observe(agent_end=observed_pb2.AgentEndEvent(outcome=END_OUTCOME_FAILED))
     await fake.observe(session_end=observed_pb2.SessionEndEvent())
     await fake.observe(after_compaction=observed_pb2.AfterCompactionEvent(summary_token_count=9))
+    await fake.observe(approval_escalated=observed_pb2.ApprovalEscalatedEvent(approval_id="apr_1"))
     await fake.observe(approval_decided=observed_pb2.ApprovalDecidedEvent(state="DENIED"))
     assert [event.WhichOneof("event") for event in heard] == [
         "subagent_ended",
         "agent_end",
         "after_compaction",
+        "approval_escalated",
         "approval_decided",
     ]
 
@@ -184,12 +187,13 @@ async def test_a_webhook_requires_an_approval_in_json() -> None:
         ({}, BODY + b" ", SECRET, "not that of this secret and body"),
         ({}, BODY, OTHER_SECRET, "not that of this secret and body"),
         ({"Webhook-Id": "dlv_2"}, BODY, SECRET, "not that of this secret and body"),
-        ({"Webhook-Signature": "v2,AAAA"}, BODY, SECRET, "not that of this secret and body"),
-        ({"Webhook-Signature": "v1,AAAA"}, BODY, SECRET, "not that of this secret and body"),
+        ({"Webhook-Signature": f"v1,{'A' * 43}="}, BODY, SECRET, "not that of this secret and body"),
+        ({"Webhook-Signature": "v2,AAAA"}, BODY, SECRET, "of another version"),
+        ({"Webhook-Signature": "v1,AAAA"}, BODY, SECRET, "malformed"),
         ({"Webhook-Signature": "v1,A"}, BODY, SECRET, "malformed"),
         ({"Webhook-Signature": "v1,é"}, BODY, SECRET, "malformed"),
         ({"Webhook-Signature": "zz"}, BODY, SECRET, "malformed"),
-        ({"Webhook-Id": "\udcff"}, BODY, SECRET, "malformed"),
+        ({"Webhook-Id": "\udcff"}, BODY, SECRET, "not UTF-8"),
         ({}, b"\xff" + BODY, SECRET, "not UTF-8"),
         ({"Webhook-Timestamp": "now"}, BODY, SECRET, "the time of the signature is malformed"),
         ({"Webhook-Timestamp": "nan"}, BODY, SECRET, "the time of the signature is malformed"),
@@ -206,11 +210,16 @@ async def test_a_forged_or_old_call_is_refused(
 
 async def test_one_of_several_signatures_is_enough() -> None:
     headers, other = signed(), signed_headers(OTHER_SECRET, "dlv_1", BODY)
-    both = f"v1a,AAAA {other['Webhook-Signature']} {headers['Webhook-Signature']}"
+    both = f"v1a,AAAA v1,A  {other['Webhook-Signature']} {headers['Webhook-Signature']}"
     assert verify_signature(SECRET, headers | {"Webhook-Signature": both}, BODY) == "dlv_1"
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_1", "whsec_é"])
+async def test_headers_and_body_can_be_of_any_bytes() -> None:
+    headers = {name: [value.encode()] for name, value in signed().items()}
+    assert await WebhookPlugin(Handlers([review]), SECRET).answer(headers, memoryview(BODY))
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_1", "whsec_é", SECRET.removeprefix("whsec_")])
 async def test_a_secret_that_is_none_is_no_forged_call(secret: str) -> None:
     with pytest.raises(ValueError, match="the secret is not"):
         await WebhookPlugin(Handlers([review]), secret).answer(signed(), BODY)

@@ -15,6 +15,7 @@ _SHOWN_CHARS = 120  # `approvals show` prints all.
 _EXPIRY = {
     pb.EXPIRY_POLICY_DENY: "then it is denied, and the run goes on",
     pb.EXPIRY_POLICY_FAIL: "then the run fails",
+    pb.EXPIRY_POLICY_ESCALATE: "then it is escalated: it waits for as long again, and webhooks are told",
 }
 
 
@@ -64,12 +65,21 @@ def _rows(approval: pb.Approval) -> Iterator[tuple[str, str]]:
     if approval.reason:
         yield "reason", approval.reason
     yield "requested", when(approval.create_time)
+    if approval.HasField("escalate_time"):
+        yield "escalated", f"{when(approval.escalate_time)}, as no person had decided"
     if approval.state == pb.APPROVAL_STATE_PENDING:
-        yield "until", f"{when(approval.expire_time)}, {_EXPIRY.get(approval.on_expiry, '')}".rstrip(", ")
+        yield "until", f"{when(approval.expire_time)}, {_end_of(approval)}".rstrip(", ")
     if approval.HasField("decide_time"):
         yield "decided", when(approval.decide_time)
     if approval.HasField("begin_time"):
         yield "call begun", when(approval.begin_time)
+
+
+def _end_of(approval: pb.Approval) -> str:
+    """Return what the end of the approval's time does."""
+    if approval.HasField("escalate_time"):
+        return _EXPIRY[pb.EXPIRY_POLICY_DENY]
+    return _EXPIRY.get(approval.on_expiry, "")
 
 
 def _texts(approval: pb.Approval) -> Iterator[tuple[str, str]]:

@@ -38,6 +38,7 @@ _ADVICE = {
     Reason.SESSION_BUDGET_EXCEEDED: "raise it with `spawnmesh budget SESSION_ID --set …`",
     Reason.BUDGET_BELOW_USAGE: "`spawnmesh budget SESSION_ID` shows what is used",
     Reason.BUDGET_MISSING: "spawn another one with --budget",
+    Reason.ENDPOINT_NOT_REACHED: "with --allow-unreachable, an address at which nothing answers is accepted",
     Reason.WEBHOOK_COUNT_EXCEEDED: "`spawnmesh webhook list` lists them",
     Reason.SCHEDULE_COUNT_EXCEEDED: "`spawnmesh schedule list` lists them",
     Reason.SESSION_CLOSED: "spawn another one; with --open it takes messages after its first run",

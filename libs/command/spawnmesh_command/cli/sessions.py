@@ -12,7 +12,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.wire import WireMesh
 
-from spawnmesh_command.cli import live
+from spawnmesh_command.cli import live, session_diff
 from spawnmesh_command.cli import session_removal as session_ends
 from spawnmesh_command.cli.budget_text import waiting_lines
 from spawnmesh_command.cli.budgets import LIMITS, budget_of
@@ -55,7 +55,9 @@ def add_commands(app: typer.Typer) -> None:
     group = typer.Typer(invoke_without_command=True)
     group.callback()(sessions)
     session_ends.add_commands(group)
+    session_diff.add_commands(group)
     app.add_typer(group, name="sessions")
+    app.add_typer(group, name="session", hidden=True)  # So that a command about one reads well.
 
 
 def spawn(

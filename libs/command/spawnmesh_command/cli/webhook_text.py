@@ -12,13 +12,14 @@ from spawnmesh_command.cli.show import console, plain, print_table, when
 
 STATE_PREFIX = "WEBHOOK_DELIVERY_STATE_"
 _ALL_TYPES = "all"
+_GIVEN_UP = "given up: the webhook failed for a day"
 
 
 def print_webhooks(webhooks: Sequence[pb.Webhook]) -> None:
     """Print a row for each webhook."""
     print_table(
         ("webhook", "state", "events", "url"),
-        ((one.name, _state(one), _types(one), one.url) for one in webhooks),
+        ((one.name, _state(one), types_text(one.event_types), one.url) for one in webhooks),
     )
 
 
@@ -41,7 +42,7 @@ def print_deliveries(deliveries: Sequence[pb.WebhookDelivery]) -> None:
                 event_type_text(one.event_type),
                 state_word(one),
                 str(one.attempt_count),
-                _outcome(one.attempts[-1]) if one.attempts else "",
+                _last_outcome(one),
             )
             for one in deliveries
         ),
@@ -62,6 +63,17 @@ def state_word(delivery: pb.WebhookDelivery) -> str:
     return pb.WebhookDeliveryState.Name(delivery.state).removeprefix(STATE_PREFIX).lower()
 
 
+def types_text(event_types: Sequence[int]) -> str:
+    """Return the types of events with commas, or `all` without any."""
+    return ", ".join(map(event_type_text, event_types)) or _ALL_TYPES
+
+
+def _last_outcome(delivery: pb.WebhookDelivery) -> str:
+    if delivery.attempts:
+        return _outcome(delivery.attempts[-1])
+    return _GIVEN_UP if delivery.state == pb.WEBHOOK_DELIVERY_STATE_FAILED else ""
+
+
 def _outcome(attempt: pb.WebhookAttempt) -> str:
     return attempt.error or f"HTTP status {attempt.status_code}"
 
@@ -69,17 +81,13 @@ def _outcome(attempt: pb.WebhookAttempt) -> str:
 def _rows(webhook: pb.Webhook) -> Iterator[tuple[str, str]]:
     yield "webhook", webhook.name
     yield "url", webhook.url
-    yield "events", _types(webhook)
+    yield "events", types_text(webhook.event_types)
     yield "timeout", time_text(webhook.timeout)
     yield "state", _state(webhook)
     if webhook.HasField("previous_secret_expire_time"):
         yield "previous secret", f"signs too until {when(webhook.previous_secret_expire_time)}"
     yield "created", when(webhook.create_time)
     yield "etag", webhook.etag
-
-
-def _types(webhook: pb.Webhook) -> str:
-    return ", ".join(map(event_type_text, webhook.event_types)) or _ALL_TYPES
 
 
 def _state(webhook: pb.Webhook) -> str:

@@ -1,7 +1,8 @@
 """Commands for webhooks, which are sent the events of the tenant."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from spawnmesh_client.pages import paged
 from spawnmesh_client.webhook_views import EVENT_TYPES, event_type_number, event_type_numbers
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import NotFound
 
 from spawnmesh_command.cli.durations import bounded_seconds
 from spawnmesh_command.cli.run import AsJson, with_mesh
@@ -27,6 +29,7 @@ from spawnmesh_command.cli.webhook_text import (
     print_deliveries,
     print_webhook,
     print_webhooks,
+    types_text,
 )
 
 _REACH_SECONDS = 60.0
@@ -36,13 +39,22 @@ _PAGE = 1000
 _STATES = [name.removeprefix(STATE_PREFIX).lower() for name in pb.WebhookDeliveryState.keys()[1:]]
 _KEEP = "keep it where the receiver finds it, and nowhere else"
 
+_URL = "https://host[:port]/path."
+_TYPES = f"Of these, with commas: {', '.join(EVENT_TYPES)}"
+_TIMEOUT = "Of a request: 1s to 30s."
+_ETAG = "Only if the webhook still has this etag."
+
 WebhookName = Annotated[str, typer.Argument(metavar="NAME", help="The webhook.")]
+AllowUnreachable = Annotated[
+    bool, typer.Option("--allow-unreachable", help="Do not require that it answers yet.")
+]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `webhook put|list|get|pause|resume|delete|rotate|test|deliveries|replay`."""
+    """Add `webhook put|update|list|get|pause|resume|delete|rotate|test|deliveries|replay`."""
     webhook = typer.Typer(no_args_is_help=True, help="Addresses outside that are sent events.")
     webhook.command()(put)
+    webhook.command("update")(update_webhook)
     webhook.command("list")(list_webhooks)
     webhook.command("get")(get_webhook)
     webhook.command("pause")(pause_webhook)
@@ -58,24 +70,19 @@ def add_commands(app: typer.Typer) -> None:
 def put(
     context: typer.Context,
     name: WebhookName,
-    url: Annotated[str, typer.Option(metavar="URL", help="https://host[:port]/path.")],
-    events: Annotated[
-        str, typer.Option(metavar="TYPES", help=f"Of these, with commas: {', '.join(EVENT_TYPES)}. Else all.")
-    ] = "",
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="Of a request: 1s to 30s.")] = "15s",
-    etag: Annotated[str, typer.Option(help="Only if the webhook still has this etag.")] = "",
-    allow_unreachable: Annotated[
-        bool, typer.Option("--allow-unreachable", help="Do not require that it answers yet.")
-    ] = False,
+    url: Annotated[str, typer.Option(metavar="URL", help=_URL)],
+    events: Annotated[str, typer.Option(metavar="TYPES", help=f"{_TYPES}. Else all.")] = "",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help=_TIMEOUT)] = "15s",
+    etag: Annotated[str, typer.Option(help=_ETAG)] = "",
+    allow_unreachable: AllowUnreachable = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a webhook, or replace the one with that name, and print the secret of its messages."""
-    types = [one.strip() for one in events.split(",")] if events else []
     webhook = pb.Webhook(
         name=name,
         url=url,
-        event_types=_known(event_type_numbers, types, "--events"),
-        timeout=Duration(seconds=bounded_seconds(timeout, "--timeout", least=1, most=30)),
+        event_types=_known(event_type_numbers, _split(events) if events else [], "--events"),
+        timeout=_timeout_of(timeout),
         etag=etag,
     )
     request = rpc.UpdateWebhookRequest(
@@ -84,12 +91,58 @@ def put(
         allow_missing=True,
         allow_unreachable=allow_unreachable,
     )
-    answer = _call(context, "UpdateWebhook", request, as_json=as_json, timeout_seconds=_REACH_SECONDS)
+
+    async def body(mesh: WireMesh) -> tuple[rpc.UpdateWebhookResponse, Sequence[int]]:
+        peer = mesh.service("hook")
+        stub = WebhookServiceStub(peer.channel)
+        before: Sequence[int] = ()
+        if not events:
+            with suppress(NotFound):
+                current = await peer.unary(stub.GetWebhook, rpc.GetWebhookRequest(name=name))
+                before = current.webhook.event_types
+        written = await peer.unary(stub.UpdateWebhook, request, timeout_seconds=_REACH_SECONDS)
+        return written, before
+
+    answer, before = with_mesh(context, body, as_json=as_json)
     if as_json:
         print_json(value_of(answer))
         return
     print_webhook(answer.webhook)
+    if before:
+        print(f"it was sent {types_text(before)} alone, and is sent all types from now on")
     print(f"its messages are signed with {answer.secret}\n{_KEEP}")
+
+
+def update_webhook(
+    context: typer.Context,
+    name: WebhookName,
+    url: Annotated[str | None, typer.Option(metavar="URL", help=_URL)] = None,
+    events: Annotated[str | None, typer.Option(metavar="TYPES", help=f"{_TYPES}.")] = None,
+    all_events: Annotated[bool, typer.Option("--all-events", help="Of all types.")] = False,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help=_TIMEOUT)] = None,
+    etag: Annotated[str, typer.Option(help=_ETAG)] = "",
+    allow_unreachable: AllowUnreachable = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change what is given of a webhook, and nothing else."""
+    if events is not None and all_events:
+        raise typer.BadParameter("give --events or --all-events, not both", param_hint="--all-events")
+    given = {"url": url is not None, "event_types": events is not None or all_events}
+    paths = [path for path, is_given in {**given, "timeout": timeout is not None}.items() if is_given]
+    if not paths:
+        raise typer.BadParameter("give --url, --events, --all-events or --timeout")
+    request = rpc.UpdateWebhookRequest(
+        webhook=pb.Webhook(
+            name=name,
+            url=url or "",
+            event_types=[] if events is None else _known(event_type_numbers, _split(events), "--events"),
+            timeout=None if timeout is None else _timeout_of(timeout),
+            etag=etag,
+        ),
+        update_mask=FieldMask(paths=paths),
+        allow_unreachable=allow_unreachable,
+    )
+    _show(context, "UpdateWebhook", request, as_json=as_json, timeout_seconds=_REACH_SECONDS)
 
 
 def list_webhooks(context: typer.Context, as_json: AsJson = False) -> None:
@@ -125,7 +178,7 @@ def resume_webhook(context: typer.Context, name: WebhookName, as_json: AsJson = 
 def delete_webhook(
     context: typer.Context,
     name: WebhookName,
-    etag: Annotated[str, typer.Option(help="Only if the webhook still has this etag.")] = "",
+    etag: Annotated[str, typer.Option(help=_ETAG)] = "",
     as_json: AsJson = False,
 ) -> None:
     """Delete a webhook with its deliveries, if it exists."""
@@ -224,7 +277,7 @@ def replay(
         list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="`evt_…`, at most 100.")
     ] = None,
     failed_since: Annotated[
-        str, typer.Option(metavar="TIME", help="All that were given up in the last time, such as 24h.")
+        str, typer.Option(metavar="TIME", help="All given up, of events of the last time, such as 7d.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -263,9 +316,19 @@ def _call(
     return with_mesh(context, body, as_json=as_json)
 
 
-def _show(context: typer.Context, method: str, request: Any, *, as_json: bool) -> None:
-    webhook = _call(context, method, request, as_json=as_json).webhook
+def _show(
+    context: typer.Context, method: str, request: Any, *, as_json: bool, timeout_seconds: float = 10.0
+) -> None:
+    webhook = _call(context, method, request, as_json=as_json, timeout_seconds=timeout_seconds).webhook
     print_json(value_of(webhook)) if as_json else print_webhook(webhook)
+
+
+def _split(types: str) -> list[str]:
+    return [one.strip() for one in types.split(",")]
+
+
+def _timeout_of(text: str) -> Duration:
+    return Duration(seconds=bounded_seconds(text, "--timeout", least=1, most=30))
 
 
 def _known(parse: Callable[[Any], Any], given: Any, hint: str) -> Any:

@@ -18,6 +18,15 @@ def approval_summary(tools: Sequence[str], *, has_destructive: bool) -> str:
     return "; ".join(parts)
 
 
+_FATES = {
+    "FAIL": "Then the run fails.",
+    "ESCALATE": (
+        "Then webhooks are told, and the wait begins once more. After that the answer is no, and the run"
+        " goes on."
+    ),
+}
+
+
 def approval_sentences(
     tools: Sequence[str], *, has_destructive: bool, timeout: timedelta | None, on_expiry: str
 ) -> tuple[str, ...]:
@@ -35,7 +44,7 @@ def approval_sentences(
         sentences.append("No call of a tool needs an approval.")
     waits = timeout or DEFAULT_APPROVAL_TIMEOUT
     subject = "A call and a question wait" if tools or has_destructive else "A question waits"
-    fate = "Then the run fails." if on_expiry == "FAIL" else "Then the answer is no, and the run goes on."
+    fate = _FATES.get(on_expiry, "Then the answer is no, and the run goes on.")
     return (*sentences, f"{subject} for {_whole_span(waits)}. {fate}")
 
 

@@ -38,10 +38,12 @@ def approval_state(state: str) -> ShownState:
     return _STATES.get(state, _UNKNOWN)
 
 
-def fate(on_expiry: str, *, is_call: bool) -> str:
+def fate(on_expiry: str, *, is_call: bool, is_escalated: bool = False) -> str:
     """Return what happens if no person decides in time."""
     if on_expiry == "FAIL":
         return "then the run fails"
+    if on_expiry == "ESCALATE" and not is_escalated:
+        return "then it is escalated: webhooks are told, and it waits for as long again"
     return f"then {'the call is denied' if is_call else 'it stays unanswered'} and the run goes on"
 
 

@@ -114,6 +114,11 @@ def delivery_state(state: str) -> ShownState:
     return DELIVERY_STATES.get(state, _UNKNOWN)
 
 
+def outcome_without_attempts(state: str) -> str:
+    """Return what became of a message that was never sent; empty if it is pending."""
+    return "given up: the webhook failed for a day" if state == "FAILED" else ""
+
+
 def answer_words(status_code: int, error: str) -> str:
     """Return the outcome of a request, such as `204`, or `503: the status is no success`."""
     status = str(status_code) if status_code and str(status_code) not in error else ""
@@ -121,8 +126,12 @@ def answer_words(status_code: int, error: str) -> str:
 
 
 def time_kept(word: str) -> timedelta:
-    """Return for how long the form keeps the previous secret: a day, unless it says `none`."""
-    return _KEPT.get(word, _KEPT["day"])
+    """Return for how long the form keeps the previous secret. Raises WrongWebhook without a choice:
+    a secret that others know must not sign for another day by mistake.
+    """
+    if word not in _KEPT:
+        raise WrongWebhook("Choose whether the secret that is in use now signs for another day.")
+    return _KEPT[word]
 
 
 def replay_notice(count: int) -> str:

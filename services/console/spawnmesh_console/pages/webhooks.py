@@ -28,7 +28,8 @@ from spawnmesh_console.web.visit import Visit, see_other
 _ELSEWHERE = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 """Refusals that another form would meet, too."""
 
-_REPLAYED_SINCE = timedelta(days=1)
+_REPLAYED_SINCE = timedelta(days=7)
+"""A message is given up a day after its event, so the last day has almost none."""
 _HAS_NAME = "There is another webhook of this name. Choose another name, or change that webhook."
 _UNCHANGED = "The webhook is like this already. Nothing was changed."
 _CHANGED_BEFORE = "The webhook was changed while you looked. It is as shown now: do it again."
@@ -131,12 +132,12 @@ async def send_test(visit: Visit) -> Response:
 async def rotate(visit: Visit) -> Response:
     """Give the webhook another secret, and show it. The same form returns the same one."""
     fields = await visit.form()
-    kept = words.time_kept(_text(fields, "keep"))
     try:
+        kept = words.time_kept(_text(fields, "keep"))
         webhook, secret = await visit.mesh.webhooks.rotate_secret(
             _name(visit), keep_previous=kept, request_id=_text(fields, "request_id") or None
         )
-    except MeshError as error:
+    except (WrongWebhook, MeshError) as error:
         return await _page(visit, error)
     return visit.render(
         "webhook_secret.html",
@@ -148,7 +149,7 @@ async def rotate(visit: Visit) -> Response:
 
 
 async def replay(visit: Visit) -> Response:
-    """Send the message of the form again, or those of the last day that have failed."""
+    """Send the message of the form again, or those of the last week that were given up."""
     fields = await visit.form()
     webhooks, event_id = visit.mesh.webhooks, _text(fields, "event_id")
     try:

@@ -40,6 +40,8 @@ class EndpointGuard:
         return addresses
 
     def _check(self, endpoint: Endpoint, addresses: tuple[Address, ...]) -> None:
-        why = plain_refusal(endpoint, addresses) or refusal(self._rules, endpoint.host, addresses)
+        why = plain_refusal(self._rules, endpoint, addresses) or refusal(
+            self._rules, endpoint.host, addresses
+        )
         if why is not None:
             raise EndpointNotAllowed(why)

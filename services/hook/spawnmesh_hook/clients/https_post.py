@@ -37,11 +37,15 @@ def webhook_tls(ca_file: Path | None) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class PostedBody:
-    """The body of a request, the id of its message, and the secrets that sign it, newest first."""
+    """The body of a request, the id of its message, and the secrets that sign it, newest first.
+
+    A plugin is told the trace that calls it. Receivers outside of the mesh are not.
+    """
 
     message_id: str
     secrets: Sequence[str]
     body: bytes
+    is_traced: bool = False
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the request, signed now."""
@@ -58,7 +62,7 @@ class PostedBody:
                 Signer(secret).sign(self.message_id, now, text) for secret in self.secrets
             ),
         }
-        traceparent = current_traceparent()
+        traceparent = current_traceparent() if self.is_traced else ""
         return {**headers, "traceparent": traceparent} if traceparent else headers
 
 

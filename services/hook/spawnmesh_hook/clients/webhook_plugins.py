@@ -36,7 +36,7 @@ class WebhookPluginClient:
         secret = self.secrets.of_plugin(tenant_id, plugin)
         if secret is None:
             return call_failures.NO_SIGNING_KEY
-        posted = PostedBody(delivery_id, (secret,), _body(handler_request))
+        posted = PostedBody(delivery_id, (secret,), _body(handler_request), is_traced=True)
         try:
             answer = await post(
                 parse_endpoint(plugin.endpoint),

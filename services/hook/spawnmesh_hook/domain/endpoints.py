@@ -1,6 +1,6 @@
-"""Decide which endpoints of plugins the mesh connects to.
+"""Decide which endpoints of plugins and webhooks the mesh connects to.
 
-A tenant chooses the address of its plugin. The address must not lead into the operator's network.
+A tenant chooses their addresses. They must not lead into the operator's network.
 """
 
 import re
@@ -28,7 +28,7 @@ _METADATA = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a plugin.
+    """The address of a plugin or of a webhook.
 
     `host` is a lower-case name, or an IP address without brackets. `path` is the path of a webhook,
     and empty for gRPC. `is_plain` stands for HTTP without TLS, which only loopback may have.
@@ -53,11 +53,13 @@ class EndpointRules:
     - An address in `networks` is allowed, even if it is private or link-local.
     - A host pattern allows a name. The name still has to lead to public addresses, unless
       `allow_private` is set.
+    - HTTP without TLS is for loopback, and only if `allow_plain` is set.
     """
 
     host_patterns: tuple[str, ...]
     networks: tuple[Network, ...]
     allow_private: bool
+    allow_plain: bool = False
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -97,7 +99,9 @@ def _endpoint_of(found: re.Match[str]) -> Endpoint:
     return Endpoint(found["host"].lower().rstrip("."), port, path, is_plain)
 
 
-def parse_rules(allowed_hosts: Sequence[str], *, allow_private: bool) -> EndpointRules:
+def parse_rules(
+    allowed_hosts: Sequence[str], *, allow_private: bool, allow_plain: bool = False
+) -> EndpointRules:
     """Parse the operator's list of networks (`10.1.0.0/16`) and host patterns (`*.example.com`)."""
     patterns: list[str] = []
     networks: list[Network] = []
@@ -106,7 +110,7 @@ def parse_rules(allowed_hosts: Sequence[str], *, allow_private: bool) -> Endpoin
             networks.append(ip_network(entry))
         except ValueError:
             patterns.append(entry.lower())
-    return EndpointRules(tuple(patterns), tuple(networks), allow_private)
+    return EndpointRules(tuple(patterns), tuple(networks), allow_private, allow_plain)
 
 
 def literal_address(host: str) -> Address | None:
@@ -136,13 +140,14 @@ def refusal(rules: EndpointRules, host: str, addresses: Sequence[Address]) -> st
     return None
 
 
-def plain_refusal(endpoint: Endpoint, addresses: Sequence[Address]) -> str | None:
+def plain_refusal(rules: EndpointRules, endpoint: Endpoint, addresses: Sequence[Address]) -> str | None:
     """Return why the mesh does not connect to the endpoint without TLS, or None if it may.
 
-    Whether loopback is allowed at all is decided by `refusal`.
+    `refusal` decides whether loopback is allowed at all.
     """
-    if endpoint.is_plain and not all(_unwrapped(address).is_loopback for address in addresses):
-        return "must be https: HTTP without TLS is for loopback alone"
+    is_loopback = bool(addresses) and all(_unwrapped(address).is_loopback for address in addresses)
+    if endpoint.is_plain and not (rules.allow_plain and is_loopback):
+        return "must be https"
     return None
 
 

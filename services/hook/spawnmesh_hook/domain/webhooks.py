@@ -25,13 +25,20 @@ LONGEST_FAILURE = timedelta(days=5)
 GONE = "it answered that it is gone (HTTP status 410)"
 FAILS = "it has received nothing for five days"
 
+CONCURRENT_REQUESTS = 4
+"""The most requests to one webhook at the same time: a slow one takes no places of others."""
+LONGEST_RETRY = timedelta(minutes=5)
+"""The longest time without a request to a webhook that fails."""
+FAILURES_TO_PAUSE = 100
+"""A webhook is paused only if it has failed so often, too: one that is sent little may be well."""
+
 _ETAG_DIGITS = 32
-_PAUSES = tuple(
-    timedelta(seconds=seconds)
-    for seconds in (5, 30, 120, 600, 1800, 3600, 7200, 14400, 14400, 14400, 14400, 14400)
-)
-"""The pauses between the attempts: together a little less than a day."""
+_DAY = timedelta(days=1)
+_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800, 3600, 7200, 14400))
+"""The pauses between the attempts of a message. The last one is repeated."""
 _LONGEST_PAUSE = max(_PAUSES)
+_FIRST_RETRY = timedelta(seconds=5)
+_MAX_DOUBLINGS = 10
 
 
 class WebhookType(StrEnum):
@@ -89,6 +96,9 @@ class Webhook:
     paused: bool = False
     pause_reason: str = ""
     failing_since: datetime | None = None
+    failure_count: int = 0
+    retry_time: datetime | None = None
+    resume_time: datetime | None = None
     secret_number: int = 1
     previous_secret_until: datetime | None = None
     rotation_id: str = ""
@@ -162,6 +172,7 @@ class WebhookDelivery:
     message: WebhookMessage
     state: DeliveryState
     queue_time: datetime
+    attempt_time: datetime | None
     end_time: datetime | None
     round: int
     round_attempt_count: int
@@ -174,16 +185,33 @@ def event_id_of(event_key: str, session_id: str) -> str:
     return derived_id(IdKind.EVENT, f"{event_key}:{session_id}")
 
 
-def pause_after(attempt_count: int, attempt: WebhookAttempt, jitter: float) -> timedelta | None:
-    """Return the pause after the failed attempt of a round, or None if it was the last one.
+def begin_of_day(webhook: Webhook, delivery: WebhookDelivery) -> datetime:
+    """Return when the day of attempts of a message began: it was queued, or the webhook resumed."""
+    return max(delivery.queue_time, webhook.resume_time or delivery.queue_time)
+
+
+def pause_after(
+    attempt_count: int, attempt: WebhookAttempt, begin_time: datetime, jitter: float
+) -> timedelta | None:
+    """Return the pause after a failed attempt of a round, or None if its day is over by then.
 
     `attempt_count` counts it too. `jitter` is a random number below one: messages that failed at
     the same time are not sent again at the same time.
     """
-    if attempt.is_gone or attempt_count > len(_PAUSES):
-        return None
-    pause = _PAUSES[attempt_count - 1] * (1 + jitter / 10)
-    return max(pause, min(attempt.retry_after or pause, _LONGEST_PAUSE))
+    pause = _PAUSES[min(attempt_count, len(_PAUSES)) - 1] * (1 + jitter / 10)
+    pause = max(pause, min(attempt.retry_after or pause, _LONGEST_PAUSE))
+    return pause if attempt.start_time + pause < begin_time + _DAY else None
+
+
+def retry_pause(failure_count: int) -> timedelta:
+    """Return the time without a request after so many failures of the webhook in a row."""
+    doubled: timedelta = _FIRST_RETRY * (1 << min(failure_count - 1, _MAX_DOUBLINGS))
+    return min(doubled, LONGEST_RETRY)
+
+
+def expired_before(now: datetime) -> datetime:
+    """Return the time at which the day of what is given up now began."""
+    return now - _DAY
 
 
 def pause_reason(webhook: Webhook, attempt: WebhookAttempt) -> str:
@@ -191,7 +219,8 @@ def pause_reason(webhook: Webhook, attempt: WebhookAttempt) -> str:
     if attempt.is_gone:
         return GONE
     since = webhook.failing_since
-    return FAILS if since is not None and attempt.start_time - since >= LONGEST_FAILURE else ""
+    has_failed = since is not None and attempt.start_time - since >= LONGEST_FAILURE
+    return FAILS if has_failed and webhook.failure_count >= FAILURES_TO_PAUSE else ""
 
 
 def rotated(webhook: Webhook, rotation_id: str, overlap: timedelta, now: datetime) -> Webhook:

@@ -1,4 +1,4 @@
-"""Deletes deliveries, decisions and events that are past their retention."""
+"""Deletes deliveries, decisions, events and webhook messages that are past their retention."""
 
 import asyncio
 from dataclasses import dataclass

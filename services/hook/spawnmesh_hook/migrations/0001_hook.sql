@@ -143,7 +143,10 @@ create table webhooks (
     timeout interval not null,
     paused boolean not null default false,
     pause_reason text not null default '', -- Empty if a person paused it.
-    failing_since timestamptz, -- The first attempt since the last one that succeeded.
+    failing_since timestamptz, -- The first request that failed since the last one that was received.
+    failure_count integer not null default 0, -- The requests that failed since then.
+    retry_time timestamptz, -- Before it, no request is made: the webhook has just failed.
+    resume_time timestamptz, -- The last resume. The day of attempts of what waited begins there.
     secret_number integer not null default 1, -- The secrets are derived and stored nowhere.
     previous_secret_until timestamptz,
     rotation_id text not null default '', -- The request_id of the last rotation.
@@ -155,8 +158,8 @@ create table webhooks (
 create unique index webhooks_id_idx on webhooks (tenant_id, webhook_id);
 
 -- Messages to webhooks: PENDING -> DELIVERED | FAILED, and PENDING again when one is replayed, in
--- another round. A job `deliver_webhook` of the round sends it. A row is kept for the retention of
--- the log.
+-- another round. A job `deliver_webhook` for each webhook sends those that are due. A row is kept
+-- for the retention of the log.
 create table webhook_deliveries (
     tenant_id text not null,
     webhook_id text not null,
@@ -168,18 +171,23 @@ create table webhook_deliveries (
     body text not null, -- Ids, states and times, never content.
     state text not null check (state in ('PENDING', 'DELIVERED', 'FAILED')),
     queue_time timestamptz not null default now(), -- Of the round.
+    attempt_time timestamptz, -- While it is PENDING: when it is due.
     end_time timestamptz,
     round integer not null default 1,
     round_attempt_count integer not null default 0,
     attempt_count integer not null default 0,
     attempts jsonb not null default '[]', -- The newest ones.
     primary key (tenant_id, webhook_id, event_id),
-    check ((state = 'PENDING') = (end_time is null))
+    check ((state = 'PENDING') = (end_time is null)),
+    check ((state = 'PENDING') = (attempt_time is not null))
 );
+-- list_due_messages, next_attempt_time, hasten_messages and expire_messages.
+create index webhook_deliveries_due_idx on webhook_deliveries (tenant_id, webhook_id, attempt_time, event_id)
+where state = 'PENDING';
 -- list_webhook_deliveries.
 create index webhook_deliveries_newest_idx
     on webhook_deliveries (tenant_id, webhook_id, event_time desc, event_id desc);
--- replay_failed.
+-- list_failed.
 create index webhook_deliveries_failed_idx on webhook_deliveries (tenant_id, webhook_id, event_time, event_id)
 where state = 'FAILED';
 -- For delete_old.
@@ -230,23 +238,19 @@ create view job_queue as
     select tenant_id, kind, key, due_time, attempt_count, claim_id, create_time, dead_time from jobs;
 comment on view job_queue is 'citus: local';
 
--- A job `deliver_event` delivers one event to one observer, and a job `deliver_webhook` one message
--- to one webhook. While its observer is paused, the end of a session is held, and so is every
--- message of a paused webhook: it is due at infinity, and is due when the receiver is resumed. The
--- table is read over all tenants, so no foreign key leads to the event, which is on the node of its
+-- A job `deliver_event` delivers one event to one observer. While its observer is paused, the end
+-- of a session is held: it is due at infinity, and is due when the observer is resumed. The table
+-- is read over all tenants, so no foreign key leads to the event, which is on the node of its
 -- tenant. The columns are for the indexes: row-level security keeps an expression out of an index
 -- condition. Every such job fulfils the condition of each index, but only the statements for it
 -- repeat the condition: otherwise the planner could use the index for a claim.
 alter table jobs
     add column event_key text generated always as (arguments ->> 'event_key') stored,
-    add column plugin text generated always as (arguments ->> 'plugin') stored,
-    add column webhook_id text generated always as (arguments ->> 'webhook_id') stored;
+    add column plugin text generated always as (arguments ->> 'plugin') stored;
 -- For list_open_events and delete_deliveries_of_events.
 create index jobs_event_idx on jobs (tenant_id, event_key) where event_key >= '';
 -- For release_held_deliveries and delete_deliveries_of_plugin.
 create index jobs_plugin_idx on jobs (tenant_id, plugin) where plugin >= '';
--- For release_held_messages and delete_messages_of_webhook.
-create index jobs_webhook_idx on jobs (tenant_id, webhook_id) where webhook_id >= '';
 
 -- The log: one row for each call of a plugin, for each entry that becomes DEAD, and for each
 -- requested revision that was not granted.

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf import json_format
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
@@ -56,7 +55,6 @@ def test_message(webhook: str) -> WebhookMessage:
 
 
 def _body(event_type: WebhookType, happened: datetime, data: dict[str, Any]) -> str:
-    time = Timestamp()
-    time.FromDatetime(happened)
-    body = {"type": event_type.value, "timestamp": time.ToJsonString(), "data": data}
+    timestamp = f"{happened.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    body = {"type": event_type.value, "timestamp": timestamp, "data": data}
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False)

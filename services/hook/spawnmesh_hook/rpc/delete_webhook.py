@@ -19,7 +19,7 @@ async def delete_webhook(
             return pb.DeleteWebhookResponse()
         check_webhook_etag("etag", request.etag, current)
         await webhooks.delete_webhook(connection, tenant_id, name)
-        await webhook_deliveries.delete_messages_of_webhook(connection, tenant_id, current.webhook_id)
+        await webhook_deliveries.delete_job(connection, tenant_id, current.webhook_id)
         await plugins.notify_plugins_changed(connection)
     deps.directory.invalidate()
     return pb.DeleteWebhookResponse()

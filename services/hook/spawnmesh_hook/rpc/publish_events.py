@@ -41,8 +41,9 @@ async def publish_events(
     to_send: list[tuple[str, WebhookMessage]] = []
     for event in request.events:
         hook = _hook_of(event)
-        subscribers = await deps.directory.subscribers(caller.tenant_id, hook)
-        to_send += [(one.webhook_id, message_of(event, TYPE_OF_HOOK[hook])) for one in subscribers]
+        if subscribers := await deps.directory.subscribers(caller.tenant_id, hook):
+            message = message_of(event, TYPE_OF_HOOK[hook])
+            to_send += [(webhook.webhook_id, message) for webhook in subscribers]
         observers = await deps.directory.observers(caller.tenant_id, hook)
         if observers:
             accesses = await deps.directory.content_access(caller.tenant_id, hook, observers)
@@ -57,9 +58,9 @@ async def publish_events(
         for published, names in to_enqueue:
             if await outbox.enqueue_event(connection, caller.tenant_id, published, names):
                 queued_count += len(names)
-        for webhook_id, message in to_send:
-            queued_count += await webhook_deliveries.enqueue_message(
-                connection, caller.tenant_id, webhook_id, message, current_traceparent()
+        if to_send:
+            queued_count += await webhook_deliveries.enqueue_messages(
+                connection, caller.tenant_id, to_send, current_traceparent()
             )
     return pb.PublishEventsResponse(queued_count=queued_count)
 

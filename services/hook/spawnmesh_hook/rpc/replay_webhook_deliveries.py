@@ -16,7 +16,7 @@ async def replay_webhook_deliveries(
 ) -> pb.ReplayWebhookDeliveriesResponse:
     """Queue those of the messages that are not pending. Raises NOT_FOUND, with nothing queued."""
     tenant_id, has_more = caller.tenant_id, False
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.adding(tenant_id) as connection:
         # Locked before its messages, as everywhere.
         webhook_id = (await webhooks.lock_webhook(connection, tenant_id, request.name)).webhook_id
         if request.WhichOneof("messages") == "events":

@@ -11,9 +11,9 @@ from spawnmesh_hook.store import webhook_deliveries, webhooks
 async def resume_webhook(
     request: pb.ResumeWebhookRequest, caller: Caller, deps: Dependencies
 ) -> pb.ResumeWebhookResponse:
-    """Resume the webhook, make its held messages due, and return it. Raises NOT_FOUND."""
+    """Resume the webhook, make all its messages due, and return it. Raises NOT_FOUND."""
     tenant_id = caller.tenant_id
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.adding(tenant_id) as connection:
         webhook = await webhooks.resume_webhook(connection, tenant_id, request.name)
-        await webhook_deliveries.release_held_messages(connection, tenant_id, webhook.webhook_id)
+        await webhook_deliveries.hasten_messages(connection, tenant_id, webhook.webhook_id)
     return pb.ResumeWebhookResponse(webhook=render_webhook(webhook))

@@ -11,7 +11,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.endpoints import Endpoint, parse_webhook_url
-from spawnmesh_hook.domain.errors import EndpointNotAllowed, UnknownTenant
+from spawnmesh_hook.domain.errors import NoSigningKey, UnknownTenant
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.webhooks import (
     DEFAULT_TIMEOUT,
@@ -36,7 +36,6 @@ _FIXED = frozenset(
         "etag",
     }
 )
-_URL: Path = ("url",)
 
 
 async def update_webhook(
@@ -44,21 +43,21 @@ async def update_webhook(
 ) -> pb.UpdateWebhookResponse:
     """Enable the hooks of the webhook's events, store the webhook and return it with its secret.
 
-    Raises UnknownTenant, NOT_FOUND, ETAG_DIFFERS, WEBHOOK_COUNT_EXCEEDED, EndpointNotAllowed and
-    EndpointNotReached.
+    Raises UnknownTenant, NOT_FOUND, ETAG_DIFFERS, WEBHOOK_COUNT_EXCEEDED, EndpointNotAllowed,
+    EndpointNotReached and NoSigningKey.
     """
     tenant_id = caller.tenant_id
     paths = changed_paths(request.update_mask, request.webhook, _FIXED)
     if deps.secrets.master_key is None:
-        raise EndpointNotAllowed("cannot be used: this service has no key to sign messages with")
-    async with deps.database.transaction(tenant_id) as connection:
-        change = await _read_change(connection, tenant_id, request, paths)
-    if change.current is None or _URL in paths:
-        must_connect = not request.allow_unreachable
-        await check_endpoint(_endpoint_of(change.wanted), tenant_id, deps, must_connect=must_connect)
-    while (webhook := await _store(change, request, paths, tenant_id, deps)) is None:
+        raise NoSigningKey
+    webhook = None
+    while webhook is None:
         async with deps.database.transaction(tenant_id) as connection:
             change = await _read_change(connection, tenant_id, request, paths)
+        if change.has_new_address:
+            must_connect = not request.allow_unreachable
+            await check_endpoint(_endpoint_of(change.wanted), tenant_id, deps, must_connect=must_connect)
+        webhook = await _store(change, request, paths, tenant_id, deps)
     deps.directory.invalidate()
     [secret, *_] = deps.secrets.of_webhook(tenant_id, webhook, utc_now())
     return pb.UpdateWebhookResponse(webhook=render_webhook(webhook), secret=secret)
@@ -71,6 +70,16 @@ class _WebhookChange:
     current: Webhook | None
     wanted: Webhook
     settings_version: int
+
+    @property
+    def has_new_address(self) -> bool:
+        """Return whether the address was not checked so far."""
+        return self.current is None or self.current.url != self.wanted.url
+
+    @property
+    def checked_url(self) -> str:
+        """The address that was checked for this change; empty if none was."""
+        return self.wanted.url if self.has_new_address else ""
 
     @property
     def enabled(self) -> tuple[int, frozenset[HookKind]]:
@@ -88,7 +97,7 @@ async def _store(
     """Enable the hooks of the webhook that was read, store the webhook and return it.
 
     Return None, with nothing stored, if other hooks would have to be enabled by now, or those of a
-    tenant that was created anew.
+    tenant that was created anew, or if the address was not checked.
     """
     if deps.session is not None:
         await deps.session.enable_hooks(tenant_id, read.wanted.hooks)
@@ -96,7 +105,8 @@ async def _store(
         # Others may have been added or changed meanwhile. An address that another call has written
         # was checked by that call.
         change = await _read_change(connection, tenant_id, request, paths)
-        if change.enabled != read.enabled:
+        is_unchecked = change.has_new_address and change.wanted.url != read.checked_url
+        if change.enabled != read.enabled or is_unchecked:
             return None
         current, wanted = change.current, change.wanted
         if current is None or not current.is_same_content(wanted):

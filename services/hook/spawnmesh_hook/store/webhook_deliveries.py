@@ -1,4 +1,4 @@
-"""Messages to webhooks: the log of each, and the jobs that send them."""
+"""Messages to webhooks: the log of each webhook, and the job that sends what is due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.bounded_pages import bounded_page
 from spawnmesh_postgres.database import Connection
-from spawnmesh_postgres.jobs.job import ClaimedJob, NewJob
-from spawnmesh_postgres.jobs.store import enqueue
+from spawnmesh_postgres.jobs.store import delete
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_hook.domain.webhooks import (
@@ -22,10 +21,9 @@ from spawnmesh_hook.domain.webhooks import (
     WebhookMessage,
     WebhookType,
 )
-from spawnmesh_hook.store.webhooks import lock_paused_webhook
 
 DELIVER_WEBHOOK = "deliver_webhook"
-"""The kind of the jobs. Statements name it too."""
+"""The kind of the jobs, whose keys are ids of webhooks. Statements name it too."""
 MAX_SCANNED_DELIVERIES = 5_000
 """Deliveries at which a page looks, so that its cost is bounded whatever the filter."""
 
@@ -59,15 +57,43 @@ class WebhookDeliveriesPage:
     end: tuple[datetime, str] | None
 
 
-async def enqueue_message(
-    connection: Connection, tenant_id: str, webhook_id: str, message: WebhookMessage, traceparent: str
-) -> bool:
-    """Store the message with its job. Return False, changing nothing, for a known message."""
-    values = {"tenant_id": tenant_id, "webhook_id": webhook_id, **_message_values(message)}
-    if await (await connection.execute(_SQL["insert_message"], values)).fetchone() is None:
-        return False
-    await enqueue(connection, tenant_id, _job(webhook_id, message.event_id, 1, traceparent))
-    return True
+async def enqueue_messages(
+    connection: Connection,
+    tenant_id: str,
+    messages: Sequence[tuple[str, WebhookMessage]],
+    traceparent: str,
+) -> int:
+    """Store messages, each for the webhook with the id, and wake the jobs that send them.
+
+    A known message stays as it is. Return the number of new ones.
+    """
+    # In one order: of two transactions with the same messages, one waits for the other.
+    ordered = sorted(messages, key=lambda one: (one[0], one[1].event_id))
+    rows = [{"webhook_id": webhook_id, **_values(message)} for webhook_id, message in ordered]
+    cursor = await connection.execute(
+        _SQL["insert_messages"], {"tenant_id": tenant_id, "messages": Jsonb(rows)}
+    )
+    added = [row["webhook_id"] for row in await cursor.fetchall()]
+    if added:
+        await wake_jobs(connection, tenant_id, added, traceparent)
+    return len(added)
+
+
+async def wake_jobs(
+    connection: Connection, tenant_id: str, webhook_ids: Sequence[str], traceparent: str = ""
+) -> None:
+    """Make the jobs of the webhooks due, or those that a worker has go on once more."""
+    values = {
+        "tenant_id": tenant_id,
+        "webhook_ids": sorted(set(webhook_ids)),  # Always locked in one order.
+        "traceparent": traceparent,
+    }
+    await connection.execute(_SQL["wake_jobs"], values)
+
+
+async def delete_job(connection: Connection, tenant_id: str, webhook_id: str) -> None:
+    """Delete the job of a webhook that was deleted. Its log stays for the retention, unread."""
+    await delete(connection, tenant_id, DELIVER_WEBHOOK, webhook_id)
 
 
 async def insert_test(
@@ -77,7 +103,7 @@ async def insert_test(
     values = {
         "tenant_id": tenant_id,
         "webhook_id": webhook_id,
-        **_message_values(message),
+        **_values(message),
         "state": (DeliveryState.FAILED if attempt.error else DeliveryState.DELIVERED).value,
         "attempts": Jsonb([_attempt_to_json(attempt)]),
     }
@@ -85,23 +111,31 @@ async def insert_test(
     return await get_delivery(connection, tenant_id, webhook_id, message.event_id)
 
 
-async def find_delivery(
-    connection: Connection, tenant_id: str, webhook_id: str, event_id: str
-) -> WebhookDelivery | None:
-    """Return the delivery, unless its retention is over."""
-    values = {"tenant_id": tenant_id, "webhook_id": webhook_id, "event_id": event_id}
-    row = await (await connection.execute(_SQL["get_message"], values)).fetchone()
-    return _delivery_of(row) if row else None
-
-
 async def get_delivery(
     connection: Connection, tenant_id: str, webhook_id: str, event_id: str
 ) -> WebhookDelivery:
     """Return the delivery. Raise NOT_FOUND."""
-    found = await find_delivery(connection, tenant_id, webhook_id, event_id)
-    if found is None:
+    values = {"tenant_id": tenant_id, "webhook_id": webhook_id, "event_id": event_id}
+    row = await (await connection.execute(_SQL["get_message"], values)).fetchone()
+    if row is None:
         raise not_found("webhook message", event_id)
-    return found
+    return _delivery_of(row)
+
+
+async def list_due_messages(
+    connection: Connection, tenant_id: str, webhook_id: str, limit: int
+) -> list[WebhookDelivery]:
+    """Return the messages that are due, in the order of their times."""
+    values = {"tenant_id": tenant_id, "webhook_id": webhook_id, "limit": limit}
+    rows = await (await connection.execute(_SQL["list_due_messages"], values)).fetchall()
+    return [_delivery_of(row) for row in rows]
+
+
+async def time_to_next(connection: Connection, tenant_id: str, webhook_id: str) -> timedelta | None:
+    """Return the time until the next message is due, or zero; None if none is pending."""
+    values = {"tenant_id": tenant_id, "webhook_id": webhook_id}
+    row = await (await connection.execute(_SQL["next_attempt_time"], values)).fetchone()
+    return max(row["attempt_time"] - row["read_time"], timedelta(0)) if row else None
 
 
 async def record_attempt(
@@ -111,18 +145,37 @@ async def record_attempt(
     delivery: WebhookDelivery,
     attempt: WebhookAttempt,
     state: DeliveryState,
+    attempt_time: datetime | None,
 ) -> None:
-    """Add the attempt to a message that is pending in the same round, which is in `state` then."""
+    """Add the attempt to a message that is pending in the same round, which is in `state` then.
+
+    `attempt_time` is when a PENDING one is due again.
+    """
+    attempts = [*delivery.attempts, attempt][-KEPT_ATTEMPT_COUNT:]
     values = {
         "tenant_id": tenant_id,
         "webhook_id": webhook_id,
         "event_id": delivery.message.event_id,
         "round": delivery.round,
         "state": state.value,
-        "attempts": Jsonb([_attempt_to_json(attempt)]),
-        "kept": KEPT_ATTEMPT_COUNT,
+        "attempt_time": attempt_time,
+        "end_time": None if state is DeliveryState.PENDING else attempt.start_time + attempt.latency,
+        "attempts": Jsonb([_attempt_to_json(one) for one in attempts]),
     }
     await connection.execute(_SQL["record_attempt"], values)
+
+
+async def expire_messages(
+    connection: Connection, tenant_id: str, webhook_id: str, queued_before: datetime, limit: int
+) -> int:
+    """Give up due messages that were queued before a time; return their number."""
+    values = {
+        "tenant_id": tenant_id,
+        "webhook_id": webhook_id,
+        "queued_before": queued_before,
+        "limit": limit,
+    }
+    return (await connection.execute(_SQL["expire_messages"], values)).rowcount
 
 
 async def list_webhook_deliveries(
@@ -185,48 +238,26 @@ async def replay_messages(
 ) -> int:
     """Queue the messages that are not pending, each in a new round; return their number."""
     values = {"tenant_id": tenant_id, "webhook_id": webhook_id, "event_ids": list(event_ids)}
-    rows = await (await connection.execute(_SQL["replay_messages"], values)).fetchall()
-    jobs = [_job(webhook_id, row["event_id"], row["round"], traceparent) for row in rows]
-    await enqueue(connection, tenant_id, *jobs)
-    return len(rows)
+    count = (await connection.execute(_SQL["replay_messages"], values)).rowcount
+    if count:
+        await wake_jobs(connection, tenant_id, [webhook_id], traceparent)
+    return count
 
 
-async def hold_message(connection: Connection, job: ClaimedJob) -> None:
-    """Keep the job until its webhook is resumed. Do nothing if the webhook is not paused."""
-    if await lock_paused_webhook(connection, job.tenant_id, job.arguments["webhook_id"]):
-        values = {"tenant_id": job.tenant_id, "key": job.key, "claim_id": job.claim_id}
-        await connection.execute(_SQL["hold_message"], values)
-
-
-async def release_held_messages(connection: Connection, tenant_id: str, webhook_id: str) -> None:
-    """Make the jobs due that were held while the webhook was paused, and wake the workers."""
+async def hasten_messages(connection: Connection, tenant_id: str, webhook_id: str) -> None:
+    """Make all pending messages of the webhook due, and wake its job."""
     values = {"tenant_id": tenant_id, "webhook_id": webhook_id}
-    await connection.execute(_SQL["release_held_messages"], values)
+    await connection.execute(_SQL["hasten_messages"], values)
+    await wake_jobs(connection, tenant_id, [webhook_id])
 
 
-async def delete_messages_of_webhook(connection: Connection, tenant_id: str, webhook_id: str) -> None:
-    """Delete all jobs of the webhook. Its log stays for its retention, and has no reader."""
-    values = {"tenant_id": tenant_id, "webhook_id": webhook_id}
-    await connection.execute(_SQL["delete_messages_of_webhook"], values)
-
-
-def _job(webhook_id: str, event_id: str, round_number: int, traceparent: str) -> NewJob:
-    """Return the job of a round. The job of an earlier round may still be about to end."""
-    arguments: dict[str, str | int | bool] = {
-        "webhook_id": webhook_id,
-        "event_id": event_id,
-        "round": round_number,
-    }
-    return NewJob(DELIVER_WEBHOOK, f"{webhook_id} {event_id} {round_number}", arguments, traceparent)
-
-
-def _message_values(message: WebhookMessage) -> dict[str, Any]:
+def _values(message: WebhookMessage) -> dict[str, Any]:
     return {
         "event_id": message.event_id,
         "event_type": message.event_type.value,
         "session_id": message.session_id,
         "run_id": message.run_id,
-        "event_time": message.event_time,
+        "event_time": message.event_time.isoformat(),
         "body": message.body,
     }
 
@@ -244,6 +275,7 @@ def _delivery_of(row: DictRow) -> WebhookDelivery:
         message=message,
         state=DeliveryState(row["state"]),
         queue_time=row["queue_time"],
+        attempt_time=row["attempt_time"],
         end_time=row["end_time"],
         round=row["round"],
         round_attempt_count=row["round_attempt_count"],

@@ -45,6 +45,15 @@ async def find_webhook_by_id(connection: Connection, tenant_id: str, webhook_id:
     return _webhook(row) if row else None
 
 
+async def lock_webhook_by_id(connection: Connection, tenant_id: str, webhook_id: str) -> Webhook | None:
+    """Return the webhook of a message as `find_webhook_by_id` does.
+
+    It does not change until the transaction ends.
+    """
+    row = await _one(connection, "lock_webhook_by_id", tenant_id=tenant_id, webhook_id=webhook_id)
+    return _webhook(row) if row else None
+
+
 async def find_and_lock_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook | None:
     """Return the webhook, if there is one. It does not change until the transaction ends."""
     row = await _one(connection, "lock_webhook", tenant_id=tenant_id, name=name)
@@ -95,7 +104,7 @@ async def write_rotation(connection: Connection, tenant_id: str, webhook: Webhoo
 
 
 async def pause_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook:
-    """Pause the webhook for a person, and return it. Raise NOT_FOUND."""
+    """Pause the webhook for a person, unless it is paused, and return it. Raise NOT_FOUND."""
     await connection.execute(_SQL["pause_webhook"], {"tenant_id": tenant_id, "name": name})
     return await get_webhook(connection, tenant_id, name)
 
@@ -120,26 +129,27 @@ async def record_success(
 
 
 async def record_failure(
-    connection: Connection, tenant_id: str, webhook: Webhook, attempt: WebhookAttempt, pause_reason: str
+    connection: Connection,
+    tenant_id: str,
+    webhook: Webhook,
+    attempt: WebhookAttempt,
+    retry_time: datetime,
+    pause_reason: str,
 ) -> None:
-    """Record a failed attempt, and pause the webhook if there is a reason.
+    """Record a failed attempt, after which the webhook is left alone until `retry_time`.
 
-    A webhook that was changed, resumed or rotated since it was read stays as it is.
+    Pause it if there is a reason. A webhook that was changed, resumed or rotated since it was read
+    stays as it is.
     """
     values = {
         "tenant_id": tenant_id,
         "webhook_id": webhook.webhook_id,
         "generation": webhook.generation,
         "start_time": attempt.start_time,
+        "retry_time": retry_time,
         "pause_reason": pause_reason,
     }
     await connection.execute(_SQL["record_failure"], values)
-
-
-async def lock_paused_webhook(connection: Connection, tenant_id: str, webhook_id: str) -> bool:
-    """Return whether the webhook is paused; if so, it stays that until the transaction ends."""
-    row = await _one(connection, "lock_paused_webhook", tenant_id=tenant_id, webhook_id=webhook_id)
-    return row is not None
 
 
 async def _one(connection: Connection, statement: str, **values: object) -> DictRow | None:

@@ -35,6 +35,7 @@ class ExpiryPolicy(StrEnum):
 
     DENY = "DENY"
     FAIL = "FAIL"
+    ESCALATE = "ESCALATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Approval:
     """An approval. `text` is the reason of a denial, or the answer to a question.
 
     A runner at `begin_epoch` took over that the call was approved; 0 means that none did.
+    `expire_time` was moved at `escalate_time`, if that is set.
     """
 
     approval_id: str
@@ -84,6 +86,7 @@ class Approval:
     on_expiry: ExpiryPolicy
     create_time: datetime
     expire_time: datetime
+    escalate_time: datetime | None
     decide_time: datetime | None
     decided_by: str
     edited_arguments_json: str
@@ -141,6 +144,17 @@ def require_open(approval: Approval, decision: PersonDecision) -> bool:
     if decided == astuple(decision):
         return False
     raise closed(approval, approval.state)
+
+
+def is_to_escalate(approval: Approval) -> bool:
+    """Return whether the end of the approval's time escalates it, and does not close it."""
+    is_pending = approval.state is ApprovalState.PENDING
+    return is_pending and approval.on_expiry is ExpiryPolicy.ESCALATE and approval.escalate_time is None
+
+
+def end_of_second_wait(approval: Approval, now: datetime) -> datetime:
+    """Return when an approval that is escalated now expires: it waits for as long again."""
+    return now + (approval.expire_time - approval.create_time)
 
 
 def closed(approval: Approval, state: ApprovalState) -> MeshError:

@@ -63,6 +63,7 @@ class FollowUps:
                 event_key=f"session_start:v1:{session_id}",
                 event_time=event_time,
                 session_id=session_id,
+                agent_id=job.arguments["agent_id"],
                 session_start=SessionStartEvent(parent_session_id=parent_id),
             )
         ]
@@ -72,6 +73,7 @@ class FollowUps:
                     event_key=f"subagent_spawned:v1:{session_id}",
                     event_time=event_time,
                     session_id=session_id,
+                    agent_id=job.arguments["agent_id"],
                     subagent_spawned=SubagentSpawnedEvent(parent_session_id=parent_id),
                 )
             )
@@ -85,6 +87,7 @@ class FollowUps:
             event_key=f"session_end:v1:{job.key}",
             event_time=event_time_of(job),
             session_id=job.key,
+            agent_id=job.arguments["agent_id"],
             session_end=SessionEndEvent(),
         )
         await self.hooks.publish([event])

@@ -36,6 +36,7 @@ class RunEnded:
 
     session_id: str
     run_id: str
+    agent_id: str
     parent_session_id: str
     outcome: str
 
@@ -130,6 +131,7 @@ def _observed(event: RunEnded, target: str, event_time: Timestamp) -> list[Obser
             event_time=event_time,
             session_id=event.session_id,
             run_id=event.run_id,
+            agent_id=event.agent_id,
             subagent_ended=ended,
         )
     ]
@@ -140,6 +142,7 @@ def _observed(event: RunEnded, target: str, event_time: Timestamp) -> list[Obser
                 event_time=event_time,
                 session_id=event.session_id,
                 run_id=event.run_id,
+                agent_id=event.agent_id,
                 agent_end=AgentEndEvent(outcome=render_outcome(event.outcome)),
             )
         )

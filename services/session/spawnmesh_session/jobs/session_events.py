@@ -12,7 +12,7 @@ from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.domain.enabled_hooks import Hook
 from spawnmesh_session.store.enabled_hooks import get_enabled_hooks
 
-_COMMON = ("session_id", "run_id", "event_time")
+_COMMON = ("session_id", "run_id", "agent_id", "event_time")
 """The arguments that are fields of each event. The others are fields of its kind."""
 
 

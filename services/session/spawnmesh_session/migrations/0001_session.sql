@@ -89,7 +89,7 @@ create domain run_state as text check (value in (
 create domain approval_state as text check (value in (
     'PENDING', 'APPROVED', 'DENIED', 'ANSWERED', 'EXPIRED', 'WITHDRAWN'
 ));
-create domain expiry_policy as text check (value in ('DENY', 'FAIL'));
+create domain expiry_policy as text check (value in ('DENY', 'FAIL', 'ESCALATE'));
 create domain event_kind as text check (value in (
     'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'FILES_PUBLISHED',
     'BUDGET_CHANGED', 'SPAWN_FAILED', 'CLOSED'
@@ -366,6 +366,7 @@ create table approvals (
     on_expiry             expiry_policy  not null,
     create_time           timestamptz    not null,
     expire_time           timestamptz    not null,
+    escalate_time         timestamptz,                          -- When `expire_time` was moved, once.
     decide_time           timestamptz,
     decided_by            text           not null default '',
     edited_arguments_json text           not null default '',

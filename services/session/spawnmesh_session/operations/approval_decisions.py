@@ -13,6 +13,7 @@ from spawnmesh_session.domain.approvals import (
     ExpiryPolicy,
     PersonDecision,
     closed,
+    is_to_escalate,
     require_fitting,
     require_open,
 )
@@ -20,6 +21,7 @@ from spawnmesh_session.domain.runs import Run
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.operations.approval_arguments import require_valid
 from spawnmesh_session.operations.approval_closing import close_approval
+from spawnmesh_session.operations.approval_escalation import escalate
 from spawnmesh_session.operations.approval_requests import require_no_secret
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.parked_runs import queue_again
@@ -46,6 +48,7 @@ class ApprovalDecider:
     ) -> tuple[Approval, Run]:
         """Decide, queue the run, and return both. A repeat by the same person returns them.
 
+        An approval that is to be escalated can be decided until it is, and then until its new end.
         Raise NOT_FOUND, APPROVAL_CLOSED, SECRET_NOT_KEPT, INVALID_REQUEST for a decision that does
         not fit what was asked, and PROCESSING_TIME_EXCEEDED for arguments that are made to be slow.
         """
@@ -63,7 +66,7 @@ class ApprovalDecider:
             if not require_open(approval, decision):
                 return approval, run
             now = await runs.read_time(connection)
-            if approval.expire_time <= now:
+            if approval.expire_time <= now and not is_to_escalate(approval):
                 raise closed(approval, ApprovalState.EXPIRED)
             decided = await close_approval(connection, tenant_id, session, approval_id, decision, now)
             queued = await queue_again(connection, tenant_id, run, f"the approval is {decision.state}")
@@ -72,12 +75,17 @@ class ApprovalDecider:
     async def expire(
         self, connection: Connection, tenant_id: str, locked: LockedRun, terminator: RunTerminator
     ) -> bool:
-        """Decide for a locked run, whose time for a decision is over, as its policy says.
+        """Decide for a locked run, whose time for a decision is over, or escalate its approval, as
+        the policy says.
 
         Return whether the run ended.
         """
         run, session = locked.run, locked.session
+        approval = await approvals.lock_approval(connection, tenant_id, run.approval_id)
         now = await runs.read_time(connection)
+        if approval is not None and is_to_escalate(approval):
+            await escalate(connection, tenant_id, locked, approval, now)
+            return False
         expired = await close_approval(connection, tenant_id, session, run.approval_id, _EXPIRED, now)
         if expired is not None and expired.on_expiry is ExpiryPolicy.FAIL:
             return await terminator.terminate(connection, tenant_id, locked, EXPIRED_RUN) is not None

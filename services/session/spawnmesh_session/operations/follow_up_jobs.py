@@ -60,6 +60,7 @@ def publish_run_end(
     session_id: str,
     *,
     run_id: str,
+    agent_id: str,
     parent_session_id: str,
     outcome: str,
     traceparent: str,
@@ -74,6 +75,7 @@ def publish_run_end(
         {
             "session_id": session_id,
             "run_id": run_id,
+            "agent_id": agent_id,
             "parent_session_id": parent_session_id,
             "outcome": outcome,
             "event_time": _now(),
@@ -83,7 +85,9 @@ def publish_run_end(
     )
 
 
-def publish_spawn_failure(session_id: str, *, parent_session_id: str, traceparent: str) -> NewJob:
+def publish_spawn_failure(
+    session_id: str, *, agent_id: str, parent_session_id: str, traceparent: str
+) -> NewJob:
     """Publish the end of a failed spawn if the hook service knows that the plugins allowed it."""
     return NewJob(
         job_kinds.PUBLISH_SPAWN_FAILURE,
@@ -91,6 +95,7 @@ def publish_spawn_failure(session_id: str, *, parent_session_id: str, traceparen
         {
             "session_id": session_id,
             "run_id": "",
+            "agent_id": agent_id,
             "parent_session_id": parent_session_id,
             "outcome": SPAWN_FAILED,
             "event_time": _now(),
@@ -99,19 +104,22 @@ def publish_spawn_failure(session_id: str, *, parent_session_id: str, traceparen
     )
 
 
-def publish_session_start(session_id: str, *, parent_session_id: str, traceparent: str) -> NewJob:
+def publish_session_start(
+    session_id: str, *, agent_id: str, parent_session_id: str, traceparent: str
+) -> NewJob:
     """Publish the session's start."""
     return NewJob(
         job_kinds.PUBLISH_SESSION_START,
         session_id,
-        {"parent_session_id": parent_session_id, "event_time": _now()},
+        {"agent_id": agent_id, "parent_session_id": parent_session_id, "event_time": _now()},
         traceparent,
     )
 
 
-def publish_session_end(session_id: str, traceparent: str) -> NewJob:
+def publish_session_end(session: Session) -> NewJob:
     """Publish that the session takes no further runs."""
-    return NewJob(job_kinds.PUBLISH_SESSION_END, session_id, {"event_time": _now()}, traceparent)
+    arguments = {"agent_id": session.agent_id, "event_time": _now()}
+    return NewJob(job_kinds.PUBLISH_SESSION_END, session.session_id, arguments, session.traceparent)
 
 
 def _now() -> str:

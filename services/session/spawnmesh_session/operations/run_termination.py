@@ -151,6 +151,7 @@ def _jobs_of_end(
             follow_up_jobs.publish_run_end(
                 session.session_id,
                 run_id=run.run_id,
+                agent_id=session.agent_id,
                 parent_session_id=session.parent_session_id,
                 outcome=outcome.state.lower(),
                 traceparent=session.traceparent,

@@ -32,7 +32,7 @@ async def close_session(
     await sessions.close_session(connection, tenant_id, session_id)
     due = []
     if Hook.SESSION_END in hooks:
-        due.append(follow_up_jobs.publish_session_end(session_id, traceparent))
+        due.append(follow_up_jobs.publish_session_end(session))
     if session.receipt:
         tenant = await tenants.get_existing_tenant(connection, tenant_id)
         retains = retains_kept_sessions(tenant.settings)

@@ -28,6 +28,17 @@ def publish_approval_requested(session: Session, approval: Approval) -> NewJob:
     return _publish(key, session, approval.create_time, fields, run_id=approval.run_id)
 
 
+def publish_approval_escalated(session: Session, approval: Approval, escalate_time: datetime) -> NewJob:
+    """Publish that no person decided in time, and that the run waits for as long again."""
+    fields = {
+        "approval_id": approval.approval_id,
+        "tool_name": approval.subject.tool_name,
+        "expire_time": approval.expire_time.isoformat(),
+    }
+    key = f"approval_escalated:{approval.approval_id}"
+    return _publish(key, session, escalate_time, fields, run_id=approval.run_id)
+
+
 def publish_approval_decided(session: Session, approval: Approval, decide_time: datetime) -> NewJob:
     """Publish the state of an approval that was pending until now."""
     fields = {
@@ -75,6 +86,7 @@ def _publish(
     arguments = {
         "session_id": session.session_id,
         "run_id": run_id,
+        "agent_id": session.agent_id,
         "event_time": event_time.isoformat(),
         **fields,
     }

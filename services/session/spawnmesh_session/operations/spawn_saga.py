@@ -351,6 +351,7 @@ class SpawnSaga:
             started.append(
                 follow_up_jobs.publish_session_start(
                     spec.session_id,
+                    agent_id=spec.agent_id,
                     parent_session_id=spec.parent_session_id,
                     traceparent=spec.traceparent,
                 )

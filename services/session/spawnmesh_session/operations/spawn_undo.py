@@ -144,6 +144,7 @@ class SpawnUndo:
             ended = follow_up_jobs.publish_run_end(
                 session_id,
                 run_id="",
+                agent_id=session.agent_id,
                 parent_session_id=session.parent_session_id,
                 outcome=follow_up_jobs.SPAWN_FAILED,
                 traceparent=session.traceparent,
@@ -152,6 +153,7 @@ class SpawnUndo:
         elif is_first and allowed is PluginAllowed.UNKNOWN:
             unknown = follow_up_jobs.publish_spawn_failure(
                 session_id,
+                agent_id=session.agent_id,
                 parent_session_id=session.parent_session_id,
                 traceparent=session.traceparent,
             )

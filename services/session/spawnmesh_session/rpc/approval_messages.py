@@ -59,6 +59,7 @@ def render_approval(approval: Approval) -> pb.Approval:
         reason=approval.reason,
         create_time=render_time(approval.create_time),
         expire_time=render_time(approval.expire_time),
+        escalate_time=render_time(approval.escalate_time),
         on_expiry=pb.ExpiryPolicy.Value(f"{_POLICY}{approval.on_expiry}"),
         decide_time=render_time(approval.decide_time),
         decided_by=approval.decided_by,

@@ -47,6 +47,7 @@ def approval_of(row: Row) -> Approval:
         on_expiry=ExpiryPolicy(row["on_expiry"]),
         create_time=row["create_time"],
         expire_time=row["expire_time"],
+        escalate_time=row["escalate_time"],
         decide_time=row["decide_time"],
         decided_by=row["decided_by"],
         edited_arguments_json=row["edited_arguments_json"],
@@ -110,6 +111,22 @@ async def decide_approval(
         "now": now,
     }
     return await _row(connection, "decide_approval", values)
+
+
+async def escalate_approval(
+    connection: Connection, tenant_id: str, approval_id: str, now: datetime, expire_time: datetime
+) -> Approval | None:
+    """Let a pending approval wait until another time, once, and return it.
+
+    Return None if it is not pending, has another policy, or was escalated before.
+    """
+    values = {
+        "tenant_id": tenant_id,
+        "approval_id": approval_id,
+        "now": now,
+        "expire_time": expire_time,
+    }
+    return await _row(connection, "escalate_approval", values)
 
 
 async def begin_call(

@@ -25,6 +25,15 @@ update approvals set state = %(state)s, decide_time = %(now)s, decided_by = %(de
 where tenant_id = %(tenant_id)s and approval_id = %(approval_id)s and state = 'PENDING'
 returning *
 
+-- name: escalate_approval
+-- Locks the approval. It waits until another time, once, if that is its policy
+-- (`domain.approvals.is_to_escalate`); otherwise returns no row. The transaction has read the time
+-- before. Index: approvals_pkey.
+update approvals set escalate_time = %(now)s, expire_time = %(expire_time)s
+where tenant_id = %(tenant_id)s and approval_id = %(approval_id)s and state = 'PENDING'
+  and on_expiry = 'ESCALATE' and escalate_time is null
+returning *
+
 -- name: begin_call
 -- Locks the approval. A runner takes over that the call was approved, once. Index: approvals_pkey.
 update approvals set begin_epoch = %(epoch)s, begin_time = %(now)s

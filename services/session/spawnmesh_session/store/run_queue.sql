@@ -186,10 +186,12 @@ update run_queue set due_time = now() + %(pause)s::interval, leased = false, epo
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: park_entry
--- The run cannot be claimed, and expires when the time for its wait is over. Locks the entry; the
--- transaction has locked the session before. Index: run_queue_pkey.
-update run_queue set due_time = %(expire_time)s, expire_time = %(expire_time)s, leased = false, parked = true,
-                     for_budget = %(for_budget)s, epoch = 0, attempts_left = max_attempts - %(attempt_count)s
+-- The run cannot be claimed, and expires when the time for its wait is over, also if the sweep has
+-- just taken it. Locks the entry; the transaction has locked the session before. Index:
+-- run_queue_pkey.
+update run_queue set due_time = %(expire_time)s, expire_time = %(expire_time)s, again_time = null,
+                     leased = false, parked = true, for_budget = %(for_budget)s, epoch = 0,
+                     attempts_left = max_attempts - %(attempt_count)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: count_parked_runs

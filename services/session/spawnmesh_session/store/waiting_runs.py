@@ -38,6 +38,13 @@ async def park_run(
     return parked
 
 
+async def wait_longer(connection: Connection, tenant_id: str, run: Run, expire_time: datetime) -> None:
+    """Let the locked run, which waits for a person, wait until another time."""
+    await run_queue.park_entry(
+        connection, tenant_id, run.run_id, attempt_count=run.attempt_count, expire_time=expire_time
+    )
+
+
 async def park_run_for_budget(
     connection: Connection,
     tenant_id: str,

@@ -26,6 +26,7 @@ from tests.chaos.random_faults.checks import (
     terminal_states,
     tools,
     transcripts,
+    webhooks,
 )
 from tests.chaos.random_faults.facts import Facts
 
@@ -46,6 +47,7 @@ CHECKS = (
     Check("I2  each result is delivered to the parent once", results.check, inputs.announcements),
     Check("    each accepted message is read once", messages.check, inputs.sends),
     Check("    plugins hear how spawns that they allowed end", observers.check, inputs.allowed_spawns),
+    Check("    webhooks receive each event, always as the same message", webhooks.check, inputs.received),
     Check("I3  objects and rows agree", objects.check, inputs.attachment_sets),
     Check("    each publication is one output set, told once", outputs.check, inputs.output_sets),
     Check("I4  transcripts are dense, and their hashes chain", transcripts.check, inputs.transcripts),

@@ -49,6 +49,11 @@ def watches_again(facts: Facts) -> int:
     return len(facts.of("watch again"))
 
 
+def received(facts: Facts) -> int:
+    """Count the messages that webhooks received."""
+    return len(facts.received)
+
+
 def runs(facts: Facts) -> int:
     """Count the runs that ended."""
     return sum(row["state"] in TERMINAL for row in facts.rows("runs"))

@@ -8,8 +8,9 @@ from pathlib import Path
 from random import Random
 
 from google.protobuf.duration_pb2 import Duration
-from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
+from spawnmesh.hook.v1 import event_pb2, hook_service_pb2, webhook_pb2, webhook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.webhook_service_pb2_grpc import WebhookServiceStub
 from spawnmesh.session.v1.approval_pb2 import ApprovalPolicy
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.wire import WireMesh, connect_wire
@@ -206,8 +207,8 @@ async def open_client_mesh(field: Field, tenant: str, token: str = "") -> AsyncI
         yield mesh
 
 
-async def prepare_tenants(field: Field) -> None:
-    """Create the tenants with their agents, and register the plugin. Before any fault."""
+async def prepare_tenants(field: Field, receiver: str = "") -> None:
+    """Create the tenants with their agents, and register the plugin and webhooks. Before any fault."""
     async with connect_wire(
         session=field.stack.targets["session"], token=field.stack.admin_token()
     ) as operator:
@@ -238,8 +239,14 @@ async def prepare_tenants(field: Field) -> None:
             )
             for agent in (caller, careful, *profiles(models)):
                 await mesh.put_agent(agent)
+            hooks = mesh.service("hook")
+            if receiver:
+                webhook = webhook_pb2.Webhook(name="chaos", url=f"{receiver}/{tenant}")
+                await hooks.unary(
+                    WebhookServiceStub(hooks.channel).UpdateWebhook,
+                    webhook_service_pb2.UpdateWebhookRequest(webhook=webhook, allow_missing=True),
+                )
             if tenant == GATED:
-                hooks = mesh.service("hook")
                 request = hook_service_pb2.UpdatePluginRequest(
                     allow_missing=True, plugin=_plugin(field.plugin_endpoint)
                 )

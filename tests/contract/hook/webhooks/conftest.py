@@ -1,17 +1,18 @@
 """Fixtures of the tests of webhooks: a receiver with HTTPS, and a tenant at a replica that trusts it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import HookMesh, Tenant
-from tests.support.hook.webhook_receiver import WebhookReceiver
+from tests.support.hook.webhook_receiver import Execute, Serve, WebhookReceiver
 from tests.support.hook.webhook_server import https_site, write_certificate
-
-Serve = Callable[[WebhookReceiver], Awaitable[str]]
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +40,16 @@ async def serve(certificate: Path) -> AsyncIterator[Serve]:
             return await stack.enter_async_context(https_site(receiver.handle, certificate))
 
         yield served
+
+
+@pytest.fixture
+async def execute(databases: dict[str, ServiceDsn], tenant: Tenant) -> Execute:
+    """Return a function that runs a statement in the tenant's scope."""
+
+    async def executed(statement: str, **values: Any) -> list[Any]:
+        async with await psycopg.AsyncConnection.connect(databases["hook"].app) as connection:
+            await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant.tenant_id,))
+            cursor = await connection.execute(statement.encode(), values or None)
+            return await cursor.fetchall() if cursor.description else []
+
+    return executed

@@ -12,34 +12,39 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.session.approvals import QUEUED, WAITING, approve, deny, get, take, waiting_run
+from tests.support.session.approvals import (
+    QUEUED,
+    WAITING,
+    approve,
+    deny,
+    end_wait,
+    get,
+    take,
+    waiting_run,
+)
 from tests.support.session.calls import kill
 from tests.support.session.harness import Mesh
 from tests.support.session.interrupts import INTERRUPTED, interrupt
-from tests.support.session.tables import rows, superuser, sweeping
+from tests.support.session.tables import rows, sweeping
 
 _ROUNDS = 10
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("policy", [pb.EXPIRY_POLICY_DENY, pb.EXPIRY_POLICY_ESCALATE])
 async def test_DecideApproval__of_all_who_decide_at_a_time_one_wins(
-    mesh: Mesh, postgres: Any, seed: int
+    mesh: Mesh, postgres: Any, seed: int, policy: pb.ExpiryPolicy.ValueType
 ) -> None:
     """All callers hear the same state, and the run never waits on for a decided approval."""
     dice = random.Random(seed)
     seen = Counter[str]()
-    async with sweeping(mesh) as sweep, superuser(postgres) as link:
+    async with sweeping(mesh) as sweep:
         for _ in range(_ROUNDS):
-            held, _, approval = await waiting_run(mesh)
+            held, _, approval = await waiting_run(mesh, on_expiry=policy)
             approval_id, session_id = approval.approval_id, held.session.session_id
 
-            async def expire(run_id: str = held.run.run_id, approval_id: str = approval_id) -> None:
-                await link.execute(
-                    "update session.approvals set expire_time = now() where approval_id = %s", (approval_id,)
-                )
-                await link.execute(
-                    "update session.run_queue set expire_time = now() where run_id = %s and parked", (run_id,)
-                )
+            async def expire(approval_id: str = approval_id) -> None:
+                await end_wait(postgres, approval_id)
                 await sweep.end_lost_runs()
 
             calls: dict[str, Any] = {
@@ -61,6 +66,7 @@ async def test_DecideApproval__of_all_who_decide_at_a_time_one_wins(
             state = pb.ApprovalState.Name(decided.state).removeprefix("APPROVAL_STATE_")
             seen[state] += 1
             assert (state in ("APPROVED", "DENIED")) == bool(won), (state, outcomes)
+            assert won or policy == pb.EXPIRY_POLICY_DENY or "expire" not in outcomes, "it only escalates"
             for name in ("approve", "deny"):
                 told = outcomes.get(name)
                 if name in won:

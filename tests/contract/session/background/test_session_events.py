@@ -30,10 +30,14 @@ from tests.support.session.harness import Mesh
 from tests.support.session.hook_recorder import HookRecorder, recording
 from tests.support.session.interrupts import OPEN, interrupt, refusal_of, steer
 from tests.support.session.outputs import file, held_run, publish
-from tests.support.session.tables import forget_shared_hooks, jobs_of, rows
+from tests.support.session.tables import forget_shared_hooks, jobs_of, rows, sweeping
+
+AGENT = "default"
+"""The agent of the sessions of these tests."""
 
 CHANGES = (
     HookKind.HOOK_KIND_APPROVAL_REQUESTED,
+    HookKind.HOOK_KIND_APPROVAL_ESCALATED,
     HookKind.HOOK_KIND_APPROVAL_DECIDED,
     HookKind.HOOK_KIND_BUDGET_REACHED,
     HookKind.HOOK_KIND_BUDGET_CHANGED,
@@ -69,7 +73,7 @@ async def test_a_requested_and_a_decided_approval(recorder: HookRecorder) -> Non
     mesh = recorder.mesh
     held, key, approval = await waiting_run(mesh, reason="secret reason")
     await ask(mesh, held, key, reason="secret reason")  # A repeat.
-    ids = {"session_id": held.session.session_id, "run_id": held.run.run_id}
+    ids = {"session_id": held.session.session_id, "run_id": held.run.run_id, "agent_id": AGENT}
     asked = observed.ObservedEvent(
         event_key=f"approval_requested:v1:{approval.approval_id}",
         event_time=approval.create_time,
@@ -165,6 +169,40 @@ async def test_an_expired_approval(recorder: HookRecorder, postgres: Any, policy
     assert told.event_time == (await get(mesh, approval.approval_id)).decide_time
 
 
+QUESTION = approval_pb2.Question(text="secret question")
+
+
+@pytest.mark.parametrize(
+    ("subject", "tool_name"), [({}, "mcp__bank__pay"), ({"question": QUESTION}, "")], ids=["call", "question"]
+)
+async def test_an_approval_that_is_escalated_and_then_expires(
+    recorder: HookRecorder, postgres: Any, subject: dict[str, Any], tool_name: str
+) -> None:
+    mesh = recorder.mesh
+    held, _, approval = await waiting_run(mesh, on_expiry=approval_pb2.EXPIRY_POLICY_ESCALATE, **subject)
+    await recorder.published(held.session.session_id)
+    await let_expire(mesh, postgres, approval.approval_id)
+    escalated = await get(mesh, approval.approval_id)
+    async with sweeping(mesh) as sweep:
+        await sweep.end_lost_runs()
+    _, told = await recorder.published(held.session.session_id)
+    assert told == observed.ObservedEvent(
+        event_key=f"approval_escalated:v1:{approval.approval_id}",
+        event_time=escalated.escalate_time,
+        session_id=held.session.session_id,
+        run_id=held.run.run_id,
+        agent_id=AGENT,
+        approval_escalated=observed.ApprovalEscalatedEvent(
+            approval_id=approval.approval_id, tool_name=tool_name, expire_time=escalated.expire_time
+        ),
+    )
+    await let_expire(mesh, postgres, approval.approval_id)
+    _, _, end = await recorder.published(held.session.session_id)
+    assert end.approval_decided == observed.ApprovalDecidedEvent(
+        approval_id=approval.approval_id, tool_name=tool_name, state="EXPIRED"
+    )
+
+
 async def test_a_reached_and_a_changed_budget(recorder: HookRecorder, postgres: Any) -> None:
     mesh, spending = recorder.mesh, Spending(recorder.mesh)
     held = await spending.waiting_run(max_wait=Duration(seconds=90))
@@ -188,6 +226,7 @@ async def test_a_reached_and_a_changed_budget(recorder: HookRecorder, postgres: 
         event_key=f"budget_changed:v1:{session_id}:{version['version']}",
         event_time=changed.update_time,
         session_id=session_id,
+        agent_id=AGENT,
         budget_changed=observed.BudgetChangedEvent(changed_by=changed.updated_by),
     )
     await wake(mesh)
@@ -238,6 +277,7 @@ async def test_published_files(recorder: HookRecorder) -> None:
             event_time=published.publish_time,
             session_id=held.session.session_id,
             run_id=held.run.run_id,
+            agent_id=AGENT,
             files_published=observed.FilesPublishedEvent(
                 set_id=published.set_id, file_count=2, total_bytes=4
             ),
@@ -245,9 +285,11 @@ async def test_published_files(recorder: HookRecorder) -> None:
     ]
 
 
-async def changed_in_every_way(mesh: Mesh) -> tuple[str, str]:
-    """Make each of the five changes, and return the ids of two sessions."""
-    held, key, approval = await waiting_run(mesh, reason="secret reason")
+async def changed_in_every_way(mesh: Mesh, postgres: Any) -> tuple[str, str]:
+    """Make each of the six changes, and return the ids of two sessions."""
+    escalates = approval_pb2.EXPIRY_POLICY_ESCALATE
+    held, key, approval = await waiting_run(mesh, reason="secret reason", on_expiry=escalates)
+    await let_expire(mesh, postgres, approval.approval_id)
     await approve(mesh, approval.approval_id, arguments_json='{"to": "secret"}')
     again = await mesh.claim(held.session.session_id)
     await take(mesh, again, key)
@@ -266,17 +308,17 @@ def names_of(events: list[observed.ObservedEvent]) -> set[str]:
 async def test_without_an_enabled_hook_no_change_is_published(
     unobserved: HookRecorder, postgres: Any
 ) -> None:
-    sessions = await changed_in_every_way(unobserved.mesh)
+    sessions = await changed_in_every_way(unobserved.mesh, postgres)
     assert await unobserved.published(*sessions) == []
     assert await jobs_of(postgres, unobserved.mesh.tenant) == []
 
 
 @pytest.mark.parametrize("hook", CHANGES, ids=HookKind.Name)
 async def test_only_changes_of_the_enabled_hook_are_published(
-    unobserved: HookRecorder, hook: HookKind.ValueType
+    unobserved: HookRecorder, postgres: Any, hook: HookKind.ValueType
 ) -> None:
     await enable(unobserved.mesh, hook, tenant=unobserved.mesh.tenant)
-    sessions = await changed_in_every_way(unobserved.mesh)
+    sessions = await changed_in_every_way(unobserved.mesh, postgres)
     names = names_of(await unobserved.published(*sessions))
     assert names == {HookKind.Name(hook).removeprefix("HOOK_KIND_").lower()}
 
@@ -286,7 +328,7 @@ async def test_a_job_that_is_repeated_publishes_the_same_events(
 ) -> None:
     mesh = recorder.mesh
     await enable(mesh, *STARTS_AND_ENDS, tenant=mesh.tenant)
-    sessions = await changed_in_every_way(mesh)
+    sessions = await changed_in_every_way(mesh, postgres)
     recorder.losing = True
     lost = await recorder.published(*sessions)
     recorder.losing = False
@@ -301,3 +343,4 @@ async def test_a_job_that_is_repeated_publishes_the_same_events(
     by_key = {event.event_key: event for event in lost}
     assert repeated == [by_key[key] for key in keys]
     assert all(event.HasField("event_time") for event in repeated)
+    assert {event.agent_id for event in repeated} == {AGENT}

@@ -220,6 +220,7 @@ BY_ID: dict[str, dict[str, Any]] = {
         "edited_arguments_json": "",
         "text": "",
     },
+    "escalate_approval": {"approval_id": "no-such-approval", "now": NOW, "expire_time": NOW},
     "begin_call": {"approval_id": "no-such-approval", "epoch": 1, "now": NOW},
     "list_approvals pending": {**OF_ALL_APPROVALS, "state": "PENDING"},
     "delete_approvals": {},

@@ -59,7 +59,7 @@ class ObservedEvent(_message.Message):
     run_id: _builtins.str
     """The run. Empty if there was none."""
     agent_id: _builtins.str
-    """The agent. Empty for events of the session service."""
+    """The agent."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened, by the clock of the publisher."""

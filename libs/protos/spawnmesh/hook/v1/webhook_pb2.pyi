@@ -94,7 +94,9 @@ class _WebhookDeliveryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_
     WEBHOOK_DELIVERY_STATE_DELIVERED: _WebhookDeliveryState.ValueType  # 2
     """The webhook has received it (terminal, unless it is replayed)."""
     WEBHOOK_DELIVERY_STATE_FAILED: _WebhookDeliveryState.ValueType  # 3
-    """It was given up after a day of attempts (terminal, unless it is replayed)."""
+    """It was given up after a day of attempts, its own or those of the messages before it (terminal,
+    unless it is replayed). Or it is a test that failed.
+    """
 
 class WebhookDeliveryState(_WebhookDeliveryState, metaclass=_WebhookDeliveryStateEnumTypeWrapper):
     """The state of a message to a webhook."""
@@ -106,24 +108,27 @@ WEBHOOK_DELIVERY_STATE_PENDING: WebhookDeliveryState.ValueType  # 1
 WEBHOOK_DELIVERY_STATE_DELIVERED: WebhookDeliveryState.ValueType  # 2
 """The webhook has received it (terminal, unless it is replayed)."""
 WEBHOOK_DELIVERY_STATE_FAILED: WebhookDeliveryState.ValueType  # 3
-"""It was given up after a day of attempts (terminal, unless it is replayed)."""
+"""It was given up after a day of attempts, its own or those of the messages before it (terminal,
+unless it is replayed). Or it is a test that failed.
+"""
 Global___WebhookDeliveryState: _TypeAlias = WebhookDeliveryState  # noqa: Y015
 
 @_typing.final
 class Webhook(_message.Message):
     """An address outside of the mesh that is sent events, by the Standard Webhooks specification.
 
-    Each message is one POST with a JSON body: `type`, `timestamp` (when it happened) and `data`: ids,
-    states and times, never what models, tools or people wrote. `webhook-id` is the same whenever the
-    message is sent again, `webhook-timestamp` is when it was sent, and `webhook-signature` has one
-    signature for each secret that is in use. The receiver answers with a status from 200 to 299
-    within the time-out; redirects are not followed.
-    - Delivery is at least once and unordered. Messages about one session are ordered by their
-      `timestamp`; keep the `webhook-id` of those that were handled.
+    Each message is one POST with a JSON body: `type`, `timestamp` (when it happened) and `data`:
+    ids, states and times, never what models, tools or people wrote. `webhook-id` is the same
+    whenever the message is sent again, `webhook-timestamp` is when it was sent, and
+    `webhook-signature` has one signature for each secret that is in use. The receiver answers with
+    a status from 200 to 299 within the time-out; redirects are not followed.
+    - Delivery is at least once and unordered: keep the `webhook-id` of messages that were handled.
     - A message that is not received is sent again after pauses that grow from five seconds to four
       hours, for a day. A longer `Retry-After` is respected, up to the longest pause.
-    - A webhook that answers 410, or whose requests have all failed for five days, is paused by the
-      mesh.
+    - A webhook is sent at most four messages at the same time. While it fails, it is sent one
+      message after pauses that grow from five seconds to five minutes, and the others wait.
+    - A webhook that answers 410 is paused by the mesh, and so is one whose requests have all failed
+      for five days, at least a hundred of them. Its messages wait.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -142,21 +147,23 @@ class Webhook(_message.Message):
     """The name in the tenant: lower-case letters, digits and `-`."""
     url: _builtins.str
     """`https://host[:port]/path`. HTTP without TLS is accepted for loopback alone, and only where the
-    operator allows private addresses: for a receiver on the machine of the mesh.
+    operator allows it: `spawnmesh up` does, for a receiver on the same machine.
     """
     paused: _builtins.bool
-    """The webhook is paused: its messages wait until it is resumed, if that comes within the retention
-    of the log. Ignored in requests.
+    """The webhook is paused: its messages wait until it is resumed, if that comes within the
+    retention of the log. Ignored in requests.
     """
     pause_reason: _builtins.str
     """Why the mesh paused it. Empty if a person did. Ignored in requests."""
     etag: _builtins.str
-    """Identifies the content of the webhook; each change, pause, resume and rotation makes another. In
-    a request of UpdateWebhook: the etag on which the change is based, or empty for any.
+    """Identifies the content of the webhook; each change, pause, resume and rotation makes another.
+    In a request of UpdateWebhook: the etag on which the change is based, or empty for any.
     """
     @_builtins.property
     def event_types(self) -> _containers.RepeatedScalarFieldContainer[Global___WebhookEventType.ValueType]:
-        """The types of events that it is sent. Empty means all of them, also those of later versions."""
+        """The types of events that it is sent. Empty means all of them; those of a later version of the
+        mesh are sent once the webhook is written again.
+        """
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -164,7 +171,9 @@ class Webhook(_message.Message):
 
     @_builtins.property
     def failing_since_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when every request has failed. Absent if the last one succeeded. Ignored in requests."""
+        """Since when every message has failed. Absent if the last one was received, or the last test.
+        Ignored in requests.
+        """
 
     @_builtins.property
     def previous_secret_expire_time(self) -> _timestamp_pb2.Timestamp:

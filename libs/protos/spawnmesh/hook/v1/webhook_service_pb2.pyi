@@ -42,9 +42,9 @@ class UpdateWebhookRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """The fields to change: `url`, `event_types` or `timeout`. `*` means all of them, and an empty mask
-        those that are set in `webhook`. INVALID_REQUEST for any other path. A list is replaced as a
-        whole, and a field that is not set gets its default.
+        """The fields to change: `url`, `event_types` or `timeout`. `*` means all of them, and an empty
+        mask those that are set in `webhook`. INVALID_REQUEST for any other path. A list is replaced
+        as a whole, and a field that is not set gets its default.
         """
 
     def __init__(
@@ -344,8 +344,8 @@ class RotateWebhookSecretRequest(_message.Message):
     """Identifies the rotation for repeats. The last one is remembered with the webhook."""
     @_builtins.property
     def keep_previous(self) -> _duration_pb2.Duration:
-        """How long messages are signed with the previous secret too. Absent means a day; zero: not at all,
-        for a secret that others know. The secret before the previous one is never used again.
+        """How long messages are signed with the previous secret too. Absent means a day; zero: not at
+        all, for a secret that others know. The secret before the previous one is never used again.
         """
 
     def __init__(
@@ -462,8 +462,8 @@ class ListWebhookDeliveriesRequest(_message.Message):
     session_id: _builtins.str
     """Return only messages about this session."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -540,7 +540,9 @@ class ReplayWebhookDeliveriesRequest(_message.Message):
 
     @_builtins.property
     def failed_since_time(self) -> _timestamp_pb2.Timestamp:
-        """Those that were given up, of events at this time or later: up to 1,000, oldest first. No tests."""
+        """Those that were given up, of events at this time or later: up to 1,000, oldest first. No
+        tests.
+        """
 
     def __init__(
         self,

@@ -92,19 +92,21 @@ class WebhookServiceServicer:
     """
 
     def UpdateWebhook(self, request, context):
-        """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else. Events
-        that happen two seconds after the answer, or later, are sent to it. DEPENDENCY_UNAVAILABLE while
-        the session service, which must know of the types first, does not answer.
-        - With `allow_missing`, a webhook that does not exist is created with all fields of the request,
-        whatever the mask. Otherwise it is NOT_FOUND.
+        """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else.
+        Events that happen two seconds after the answer, or later, are sent to it.
+        DEPENDENCY_UNAVAILABLE while the session service, which must know of the types first, does not
+        answer.
+        - With `allow_missing`, a webhook that does not exist is created with all fields of the
+        request, whatever the mask. Otherwise it is NOT_FOUND.
         - If the webhook already has this content, nothing is changed and the etag is not checked, so
         that a repeat returns the same answer.
         - ETAG_DIFFERS if `webhook.etag` is given and differs from the webhook's, which is then in the
         facts. NOT_FOUND if it is given and there is no such webhook.
-        - If the address is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it, or
-        if the mesh has no key to sign messages with, and ENDPOINT_NOT_REACHED if nothing answers there.
-        - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new webhook
-        of a tenant that has 32.
+        - For another address than before: ENDPOINT_NOT_ALLOWED if the operator does not allow it, and
+        ENDPOINT_NOT_REACHED if nothing answers there. It counts as not failing.
+        - ENDPOINT_NOT_ALLOWED if the mesh has no key to sign messages with.
+        - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new
+        webhook of a tenant that has 32.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,26 +143,29 @@ class WebhookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteWebhook(self, request, context):
-        """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
-        gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
-        given and differs from the webhook's.
+        """Deletes a webhook: nothing more is sent to it but a request in progress, and its log cannot be
+        read any more. A webhook that gets the name later has another secret and another log.
+        Idempotent. ETAG_DIFFERS if `etag` is given and differs from the webhook's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateWebhookSecret(self, request, context):
-        """Gives the webhook another secret. Until the previous one expires, messages are signed with both,
-        so that the receiver can change over without missing one. A repeat of the last `request_id`
-        returns the same secret and changes nothing. NOT_FOUND if there is no such webhook.
+        """Gives the webhook another secret. Until the previous one expires, messages are signed with
+        both, so that the receiver can change over without missing one. A repeat of the last
+        `request_id` returns the same secret and changes nothing. A request in progress has the
+        previous signatures. NOT_FOUND if there is no such webhook, and ENDPOINT_NOT_ALLOWED if the
+        mesh has no key to sign messages with.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TestWebhook(self, request, context):
-        """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which is
-        in the log too. It is not sent again. NOT_FOUND if there is no such webhook.
+        """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which
+        is in the log too. It is not sent again. If it is received, the webhook counts as not failing;
+        if not, that says nothing about its messages. NOT_FOUND if there is no such webhook.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,8 +181,9 @@ class WebhookServiceServicer:
 
     def ReplayWebhookDeliveries(self, request, context):
         """Sends messages again, with the same `webhook-id` and body: those that are named, or those that
-        were given up. They have another day of attempts. One that is pending stays as it is, and is not
-        counted. NOT_FOUND, with nothing replayed, if there is no such webhook or message.
+        were given up. They have another day of attempts. One that is pending, and a test, stays as it
+        is and is not counted. A repeat sends what was received in between once more. NOT_FOUND, with
+        nothing replayed, if there is no such webhook or message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,19 +34,21 @@ class WebhookServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WebhookServiceAsyncStub: ...
     UpdateWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.UpdateWebhookRequest, _webhook_service_pb2.UpdateWebhookResponse]
-    """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else. Events
-    that happen two seconds after the answer, or later, are sent to it. DEPENDENCY_UNAVAILABLE while
-    the session service, which must know of the types first, does not answer.
-    - With `allow_missing`, a webhook that does not exist is created with all fields of the request,
-      whatever the mask. Otherwise it is NOT_FOUND.
+    """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else.
+    Events that happen two seconds after the answer, or later, are sent to it.
+    DEPENDENCY_UNAVAILABLE while the session service, which must know of the types first, does not
+    answer.
+    - With `allow_missing`, a webhook that does not exist is created with all fields of the
+      request, whatever the mask. Otherwise it is NOT_FOUND.
     - If the webhook already has this content, nothing is changed and the etag is not checked, so
       that a repeat returns the same answer.
     - ETAG_DIFFERS if `webhook.etag` is given and differs from the webhook's, which is then in the
       facts. NOT_FOUND if it is given and there is no such webhook.
-    - If the address is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it, or
-      if the mesh has no key to sign messages with, and ENDPOINT_NOT_REACHED if nothing answers there.
-    - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new webhook
-      of a tenant that has 32.
+    - For another address than before: ENDPOINT_NOT_ALLOWED if the operator does not allow it, and
+      ENDPOINT_NOT_REACHED if nothing answers there. It counts as not failing.
+    - ENDPOINT_NOT_ALLOWED if the mesh has no key to sign messages with.
+    - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new
+      webhook of a tenant that has 32.
     """
     GetWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.GetWebhookRequest, _webhook_service_pb2.GetWebhookResponse]
     """Returns a webhook. NOT_FOUND if there is none."""
@@ -61,18 +63,21 @@ class WebhookServiceStub:
     NOT_FOUND if there is no such webhook.
     """
     DeleteWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.DeleteWebhookRequest, _webhook_service_pb2.DeleteWebhookResponse]
-    """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
-    gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
-    given and differs from the webhook's.
+    """Deletes a webhook: nothing more is sent to it but a request in progress, and its log cannot be
+    read any more. A webhook that gets the name later has another secret and another log.
+    Idempotent. ETAG_DIFFERS if `etag` is given and differs from the webhook's.
     """
     RotateWebhookSecret: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.RotateWebhookSecretRequest, _webhook_service_pb2.RotateWebhookSecretResponse]
-    """Gives the webhook another secret. Until the previous one expires, messages are signed with both,
-    so that the receiver can change over without missing one. A repeat of the last `request_id`
-    returns the same secret and changes nothing. NOT_FOUND if there is no such webhook.
+    """Gives the webhook another secret. Until the previous one expires, messages are signed with
+    both, so that the receiver can change over without missing one. A repeat of the last
+    `request_id` returns the same secret and changes nothing. A request in progress has the
+    previous signatures. NOT_FOUND if there is no such webhook, and ENDPOINT_NOT_ALLOWED if the
+    mesh has no key to sign messages with.
     """
     TestWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.TestWebhookRequest, _webhook_service_pb2.TestWebhookResponse]
-    """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which is
-    in the log too. It is not sent again. NOT_FOUND if there is no such webhook.
+    """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which
+    is in the log too. It is not sent again. If it is received, the webhook counts as not failing;
+    if not, that says nothing about its messages. NOT_FOUND if there is no such webhook.
     """
     ListWebhookDeliveries: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ListWebhookDeliveriesRequest, _webhook_service_pb2.ListWebhookDeliveriesResponse]
     """Returns the messages of a webhook, newest event first, page by page, for as long as the log is
@@ -80,8 +85,9 @@ class WebhookServiceStub:
     """
     ReplayWebhookDeliveries: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ReplayWebhookDeliveriesRequest, _webhook_service_pb2.ReplayWebhookDeliveriesResponse]
     """Sends messages again, with the same `webhook-id` and body: those that are named, or those that
-    were given up. They have another day of attempts. One that is pending stays as it is, and is not
-    counted. NOT_FOUND, with nothing replayed, if there is no such webhook or message.
+    were given up. They have another day of attempts. One that is pending, and a test, stays as it
+    is and is not counted. A repeat sends what was received in between once more. NOT_FOUND, with
+    nothing replayed, if there is no such webhook or message.
     """
 
 @_typing.type_check_only
@@ -90,19 +96,21 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UpdateWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.UpdateWebhookRequest, _webhook_service_pb2.UpdateWebhookResponse]  # type: ignore[assignment]
-    """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else. Events
-    that happen two seconds after the answer, or later, are sent to it. DEPENDENCY_UNAVAILABLE while
-    the session service, which must know of the types first, does not answer.
-    - With `allow_missing`, a webhook that does not exist is created with all fields of the request,
-      whatever the mask. Otherwise it is NOT_FOUND.
+    """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else.
+    Events that happen two seconds after the answer, or later, are sent to it.
+    DEPENDENCY_UNAVAILABLE while the session service, which must know of the types first, does not
+    answer.
+    - With `allow_missing`, a webhook that does not exist is created with all fields of the
+      request, whatever the mask. Otherwise it is NOT_FOUND.
     - If the webhook already has this content, nothing is changed and the etag is not checked, so
       that a repeat returns the same answer.
     - ETAG_DIFFERS if `webhook.etag` is given and differs from the webhook's, which is then in the
       facts. NOT_FOUND if it is given and there is no such webhook.
-    - If the address is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it, or
-      if the mesh has no key to sign messages with, and ENDPOINT_NOT_REACHED if nothing answers there.
-    - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new webhook
-      of a tenant that has 32.
+    - For another address than before: ENDPOINT_NOT_ALLOWED if the operator does not allow it, and
+      ENDPOINT_NOT_REACHED if nothing answers there. It counts as not failing.
+    - ENDPOINT_NOT_ALLOWED if the mesh has no key to sign messages with.
+    - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new
+      webhook of a tenant that has 32.
     """
     GetWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.GetWebhookRequest, _webhook_service_pb2.GetWebhookResponse]  # type: ignore[assignment]
     """Returns a webhook. NOT_FOUND if there is none."""
@@ -117,18 +125,21 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     NOT_FOUND if there is no such webhook.
     """
     DeleteWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.DeleteWebhookRequest, _webhook_service_pb2.DeleteWebhookResponse]  # type: ignore[assignment]
-    """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
-    gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
-    given and differs from the webhook's.
+    """Deletes a webhook: nothing more is sent to it but a request in progress, and its log cannot be
+    read any more. A webhook that gets the name later has another secret and another log.
+    Idempotent. ETAG_DIFFERS if `etag` is given and differs from the webhook's.
     """
     RotateWebhookSecret: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.RotateWebhookSecretRequest, _webhook_service_pb2.RotateWebhookSecretResponse]  # type: ignore[assignment]
-    """Gives the webhook another secret. Until the previous one expires, messages are signed with both,
-    so that the receiver can change over without missing one. A repeat of the last `request_id`
-    returns the same secret and changes nothing. NOT_FOUND if there is no such webhook.
+    """Gives the webhook another secret. Until the previous one expires, messages are signed with
+    both, so that the receiver can change over without missing one. A repeat of the last
+    `request_id` returns the same secret and changes nothing. A request in progress has the
+    previous signatures. NOT_FOUND if there is no such webhook, and ENDPOINT_NOT_ALLOWED if the
+    mesh has no key to sign messages with.
     """
     TestWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.TestWebhookRequest, _webhook_service_pb2.TestWebhookResponse]  # type: ignore[assignment]
-    """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which is
-    in the log too. It is not sent again. NOT_FOUND if there is no such webhook.
+    """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which
+    is in the log too. It is not sent again. If it is received, the webhook counts as not failing;
+    if not, that says nothing about its messages. NOT_FOUND if there is no such webhook.
     """
     ListWebhookDeliveries: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ListWebhookDeliveriesRequest, _webhook_service_pb2.ListWebhookDeliveriesResponse]  # type: ignore[assignment]
     """Returns the messages of a webhook, newest event first, page by page, for as long as the log is
@@ -136,8 +147,9 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     """
     ReplayWebhookDeliveries: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ReplayWebhookDeliveriesRequest, _webhook_service_pb2.ReplayWebhookDeliveriesResponse]  # type: ignore[assignment]
     """Sends messages again, with the same `webhook-id` and body: those that are named, or those that
-    were given up. They have another day of attempts. One that is pending stays as it is, and is not
-    counted. NOT_FOUND, with nothing replayed, if there is no such webhook or message.
+    were given up. They have another day of attempts. One that is pending, and a test, stays as it
+    is and is not counted. A repeat sends what was received in between once more. NOT_FOUND, with
+    nothing replayed, if there is no such webhook or message.
     """
 
 class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -149,19 +161,21 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.UpdateWebhookRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.UpdateWebhookResponse, _abc.Awaitable[_webhook_service_pb2.UpdateWebhookResponse]]:
-        """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else. Events
-        that happen two seconds after the answer, or later, are sent to it. DEPENDENCY_UNAVAILABLE while
-        the session service, which must know of the types first, does not answer.
-        - With `allow_missing`, a webhook that does not exist is created with all fields of the request,
-          whatever the mask. Otherwise it is NOT_FOUND.
+        """Creates a webhook, or changes one: the fields that `update_mask` names, and nothing else.
+        Events that happen two seconds after the answer, or later, are sent to it.
+        DEPENDENCY_UNAVAILABLE while the session service, which must know of the types first, does not
+        answer.
+        - With `allow_missing`, a webhook that does not exist is created with all fields of the
+          request, whatever the mask. Otherwise it is NOT_FOUND.
         - If the webhook already has this content, nothing is changed and the etag is not checked, so
           that a repeat returns the same answer.
         - ETAG_DIFFERS if `webhook.etag` is given and differs from the webhook's, which is then in the
           facts. NOT_FOUND if it is given and there is no such webhook.
-        - If the address is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it, or
-          if the mesh has no key to sign messages with, and ENDPOINT_NOT_REACHED if nothing answers there.
-        - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new webhook
-          of a tenant that has 32.
+        - For another address than before: ENDPOINT_NOT_ALLOWED if the operator does not allow it, and
+          ENDPOINT_NOT_REACHED if nothing answers there. It counts as not failing.
+        - ENDPOINT_NOT_ALLOWED if the mesh has no key to sign messages with.
+        - UNKNOWN_TENANT for a tenant that does not exist, and WEBHOOK_COUNT_EXCEEDED for a new
+          webhook of a tenant that has 32.
         """
 
     @_abc_1.abstractmethod
@@ -206,9 +220,9 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.DeleteWebhookRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.DeleteWebhookResponse, _abc.Awaitable[_webhook_service_pb2.DeleteWebhookResponse]]:
-        """Deletes a webhook: nothing more is sent to it, and its log cannot be read any more. A webhook that
-        gets the name later has another secret and another log. Idempotent. ETAG_DIFFERS if `etag` is
-        given and differs from the webhook's.
+        """Deletes a webhook: nothing more is sent to it but a request in progress, and its log cannot be
+        read any more. A webhook that gets the name later has another secret and another log.
+        Idempotent. ETAG_DIFFERS if `etag` is given and differs from the webhook's.
         """
 
     @_abc_1.abstractmethod
@@ -217,9 +231,11 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.RotateWebhookSecretRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.RotateWebhookSecretResponse, _abc.Awaitable[_webhook_service_pb2.RotateWebhookSecretResponse]]:
-        """Gives the webhook another secret. Until the previous one expires, messages are signed with both,
-        so that the receiver can change over without missing one. A repeat of the last `request_id`
-        returns the same secret and changes nothing. NOT_FOUND if there is no such webhook.
+        """Gives the webhook another secret. Until the previous one expires, messages are signed with
+        both, so that the receiver can change over without missing one. A repeat of the last
+        `request_id` returns the same secret and changes nothing. A request in progress has the
+        previous signatures. NOT_FOUND if there is no such webhook, and ENDPOINT_NOT_ALLOWED if the
+        mesh has no key to sign messages with.
         """
 
     @_abc_1.abstractmethod
@@ -228,8 +244,9 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.TestWebhookRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.TestWebhookResponse, _abc.Awaitable[_webhook_service_pb2.TestWebhookResponse]]:
-        """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which is
-        in the log too. It is not sent again. NOT_FOUND if there is no such webhook.
+        """Sends the webhook a `webhook.test` once, even if it is paused, and returns the delivery, which
+        is in the log too. It is not sent again. If it is received, the webhook counts as not failing;
+        if not, that says nothing about its messages. NOT_FOUND if there is no such webhook.
         """
 
     @_abc_1.abstractmethod
@@ -249,8 +266,9 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.ReplayWebhookDeliveriesResponse, _abc.Awaitable[_webhook_service_pb2.ReplayWebhookDeliveriesResponse]]:
         """Sends messages again, with the same `webhook-id` and body: those that are named, or those that
-        were given up. They have another day of attempts. One that is pending stays as it is, and is not
-        counted. NOT_FOUND, with nothing replayed, if there is no such webhook or message.
+        were given up. They have another day of attempts. One that is pending, and a test, stays as it
+        is and is not counted. A repeat sends what was received in between once more. NOT_FOUND, with
+        nothing replayed, if there is no such webhook or message.
         """
 
 def add_WebhookServiceServicer_to_server(servicer: WebhookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

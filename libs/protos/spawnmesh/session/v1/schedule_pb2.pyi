@@ -64,9 +64,11 @@ class _CatchUpPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CatchUp
     CATCH_UP_POLICY_UNSPECIFIED: _CatchUpPolicy.ValueType  # 0
     """Means NONE."""
     CATCH_UP_POLICY_NONE: _CatchUpPolicy.ValueType  # 1
-    """They are in the history alone."""
+    """They are in the history alone: the newest 100 of them."""
     CATCH_UP_POLICY_LATEST: _CatchUpPolicy.ValueType  # 2
-    """The newest one is fired, unless another one is due by then. The others are in the history alone."""
+    """The newest one is fired, unless another one is due by then. The others are in the history alone:
+    the newest 100 of them.
+    """
     CATCH_UP_POLICY_ALL: _CatchUpPolicy.ValueType  # 3
     """The newest 100 are fired one after the other, oldest first, by the overlap policy."""
 
@@ -78,9 +80,11 @@ class CatchUpPolicy(_CatchUpPolicy, metaclass=_CatchUpPolicyEnumTypeWrapper):
 CATCH_UP_POLICY_UNSPECIFIED: CatchUpPolicy.ValueType  # 0
 """Means NONE."""
 CATCH_UP_POLICY_NONE: CatchUpPolicy.ValueType  # 1
-"""They are in the history alone."""
+"""They are in the history alone: the newest 100 of them."""
 CATCH_UP_POLICY_LATEST: CatchUpPolicy.ValueType  # 2
-"""The newest one is fired, unless another one is due by then. The others are in the history alone."""
+"""The newest one is fired, unless another one is due by then. The others are in the history alone:
+the newest 100 of them.
+"""
 CATCH_UP_POLICY_ALL: CatchUpPolicy.ValueType  # 3
 """The newest 100 are fired one after the other, oldest first, by the overlap policy."""
 Global___CatchUpPolicy: _TypeAlias = CatchUpPolicy  # noqa: Y015
