@@ -175,7 +175,7 @@ async def expire_messages(
         "queued_before": queued_before,
         "limit": limit,
     }
-    return (await connection.execute(_SQL["expire_messages"], values)).rowcount
+    return len(await (await connection.execute(_SQL["expire_messages"], values)).fetchall())
 
 
 async def list_webhook_deliveries(

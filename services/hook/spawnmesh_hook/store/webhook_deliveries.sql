@@ -63,7 +63,8 @@ where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and state = 'PEN
         where tenant_id = %(tenant_id)s and webhook_id = %(webhook_id)s and state = 'PENDING'
             and attempt_time <= now() and queue_time < %(queued_before)s
         order by attempt_time, event_id limit %(limit)s
-    ));
+    ))
+returning event_id;
 
 -- name: list_webhook_deliveries
 -- Takes no lock. An empty condition does not filter. Looks at %(scan_limit)s deliveries at most,
