@@ -12,6 +12,7 @@ from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
 from spawnmesh_hook.jobs.event_delivery import EventDelivery
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins
+from spawnmesh_hook.store.outbox import DELIVER_EVENT
 from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import (
@@ -93,7 +94,7 @@ async def test_a_plugin_that_was_paused_hears_the_end_when_it_is_resumed(
 async def test_an_end_is_not_held_for_a_plugin_that_was_resumed_meanwhile(
     gate: ScriptedPlugin, tenant: Tenant, deliveries: JobWorker
 ) -> None:
-    [kind] = deliveries._kinds.values()
+    kind = deliveries._kinds[DELIVER_EVENT]
     delivery = cast(EventDelivery, kind.handler.__self__)  # type: ignore[attr-defined]
     stale = PluginDirectory(delivery.database, BundledPlugins([]), lambda: 0.0)
     await pause(tenant)

@@ -278,10 +278,10 @@ async def test_PurgeTenant__deletes_the_cooldowns_of_the_tenant(world: World) ->
     with use_token(TokenMinter("session", first.keys / "session.pem").service_token(first.tenant)):
         purged = await tenancy.purge(first.peer)
     assert purged.removed["cooldowns"] == 1
-    assert await cooldowns(first, first.operator) == []
 
     async def forgotten() -> bool:
-        return await cooldowns(there, there.operator) == []
+        # A replica that reads the cooldowns while they are deleted has them until it reads again.
+        return [await cooldowns(one, one.operator) for one in (first, there)] == [[], []]
 
     await eventually(forgotten)
     # A replica that learns of the purge late adds none.
