@@ -148,7 +148,8 @@ class Clockwork:
         await self.make_due()
 
     async def make_due(self) -> None:
-        """Let the jobs be due, also if a worker that is lost has claimed them."""
+        """Let the jobs be due, also if a worker that is lost has claimed them: its time is over."""
+        await self.execute("update session.schedules set busy_until = null where tenant_id = %(tenant)s")
         await self.execute(
             "update session.jobs set due_time = now() where tenant_id = %(tenant)s and kind = %(kind)s",
             kind=FIRE_SCHEDULE,
@@ -157,7 +158,8 @@ class Clockwork:
     async def age_firings(self, time: timedelta) -> None:
         """Let the firings be so much older. Due times stay as they are."""
         await self.execute(
-            "update session.schedule_firings set fire_time = fire_time - %(time)s where tenant_id = %(tenant)s",
+            "update session.schedule_firings set fire_time = fire_time - %(time)s,"
+            " attempt_time = attempt_time - %(time)s where tenant_id = %(tenant)s",
             time=time,
         )
 

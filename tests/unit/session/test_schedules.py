@@ -11,11 +11,16 @@ from spawnmesh_session.domain import schedules
 from spawnmesh_session.domain.schedules import (
     MAX_CAUGHT_UP,
     CatchUpPolicy,
+    Firing,
+    FiringOutcome,
     OverlapPolicy,
     Schedule,
     check_due_times,
     check_schedule_count,
-    firing_id_of,
+    cursor_of,
+    firing_id_of_call,
+    firing_id_of_due,
+    is_too_old,
     newest_due,
     next_due,
     plan_due,
@@ -387,9 +392,39 @@ def test_the_etag_is_of_a_life_and_a_version() -> None:
 
 
 def test_the_id_of_a_firing_is_of_the_schedule_and_the_occasion() -> None:
-    ids = {firing_id_of(one, occasion) for one in ("sch_1", "sch_2") for occasion in ("a", "b")}
+    ids = {firing_id_of_call(one, occasion) for one in ("sch_1", "sch_2") for occasion in ("a", "b")}
     assert len(ids) == 4
-    assert firing_id_of("sch_1", "a") in ids
+    assert firing_id_of_call("sch_1", "a") in ids
+    elsewhere = NOW.astimezone(ZoneInfo("America/New_York"))
+    assert firing_id_of_due("sch_1", NOW) == firing_id_of_due("sch_1", elsewhere), "one time has one id"
+    assert firing_id_of_due("sch_1", NOW) not in ids
+
+
+@pytest.mark.parametrize(
+    ("policy", "hours", "is_old"),
+    [
+        ("NONE", 1, False),
+        ("NONE", 1.01, True),
+        ("LATEST", 1.01, True),
+        ("ALL", 20, False),
+        ("ALL", 20.1, True),
+    ],
+)
+def test_a_due_time_that_was_not_fired_for_long_is_too_old(policy: str, hours: float, is_old: bool) -> None:
+    due = Firing("fir_1", NOW - 9 * timedelta(days=1), NOW - timedelta(hours=hours), FiringOutcome.DUE)
+    assert is_too_old(schedule(catch_up=CatchUpPolicy(policy)), due, NOW) == is_old
+
+
+def test_a_cursor_far_ahead_is_of_a_clock_that_was_wrong() -> None:
+    near, far = NOW + timedelta(minutes=5), NOW + timedelta(days=365)
+    assert cursor_of(schedule(cursor_time=near), NOW) == near
+    assert cursor_of(schedule(cursor_time=far), NOW) == NOW
+
+
+@pytest.mark.parametrize("name", ["localtime", "posixrules", "right/Europe/Berlin", "europe/berlin"])
+def test_a_zone_that_is_not_the_same_on_every_machine_is_none(name: str) -> None:
+    with pytest.raises(MeshError, match="is no time zone"):
+        schedules.check_due_times("0 9 * * *", name, NOW)
 
 
 def test_a_tenant_has_at_most_a_hundred() -> None:

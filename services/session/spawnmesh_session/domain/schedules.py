@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
@@ -23,11 +25,16 @@ MISSED_AFTER = timedelta(minutes=1)
 """A due time that is found later than this was missed."""
 FAILED_AFTER = timedelta(minutes=10)
 """A spawn that may succeed later is tried for so long."""
+KEPT_SESSION_COUNT = 20
+"""The newest sessions of a schedule that the overlap policies look at."""
 UPCOMING_COUNT = 5
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _DEFAULT_ZONE = "UTC"
 _FIELD_COUNT = 5
+_TOO_OLD = timedelta(hours=1)
+_TOO_OLD_TO_CATCH_UP = timedelta(hours=20)  # A request_id is remembered for a day.
+_AHEAD = timedelta(minutes=5)
 # Due times are at least a minute apart, so this window has at most MAX_CAUGHT_UP of them.
 _FIRST_WINDOW = timedelta(minutes=MAX_CAUGHT_UP)
 _WIDER = 4
@@ -64,7 +71,8 @@ class Schedule:
     """A schedule. `schedule_id` names one life of its name.
 
     `spawn` is a serialized ScheduledSpawn. Due times up to `cursor_time` are in the history, or
-    count no more. `session_id` is the session of the newest firing that spawned one.
+    count no more. `session_ids` are the sessions that were spawned last, and may go on. Until
+    `busy_until`, a worker may be firing a due time.
     """
 
     name: str
@@ -76,7 +84,8 @@ class Schedule:
     schedule_id: str = ""
     paused: bool = False
     cursor_time: datetime = _BEGINNING
-    session_id: str = ""
+    session_ids: tuple[str, ...] = ()
+    busy_until: datetime | None = None
     version: int = 0
     create_time: datetime | None = None
     updated_by: str = ""
@@ -123,12 +132,8 @@ class DuePlan:
 
 def check_due_times(cron: str, time_zone: str, now: datetime) -> None:
     """Raise INVALID_REQUEST for a cron line that is malformed or never due, or an unknown zone."""
-    try:
-        zone_of(time_zone)
-    except (ValueError, OSError):  # `ZoneInfoNotFoundError` is a KeyError.
-        raise invalid("schedule.time_zone", "is no time zone of the IANA database") from None
-    except KeyError:
-        raise invalid("schedule.time_zone", "is no time zone of the IANA database") from None
+    if (time_zone or _DEFAULT_ZONE) not in _zone_names():
+        raise invalid("schedule.time_zone", "is no time zone of the IANA database")
     if len(cron.split()) != _FIELD_COUNT:
         raise invalid("schedule.cron", "has five fields: minute, hour, day of month, month, day of week")
     try:
@@ -140,8 +145,14 @@ def check_due_times(cron: str, time_zone: str, now: datetime) -> None:
 
 
 def zone_of(time_zone: str) -> ZoneInfo:
-    """Return the time zone. Raise KeyError, ValueError or OSError for one that does not exist."""
+    """Return the time zone. Raise KeyError for one that does not exist."""
     return ZoneInfo(time_zone or _DEFAULT_ZONE)
+
+
+@cache
+def _zone_names() -> frozenset[str]:
+    """Return the names of the package `tzdata`, which are the same on every machine."""
+    return frozenset(files("tzdata").joinpath("zones").read_text().split())
 
 
 def next_due(cron: str, time_zone: str, after: datetime) -> datetime | None:
@@ -210,9 +221,23 @@ def _end_of_gap(before: datetime, behind: datetime, zone: ZoneInfo) -> datetime:
     return behind
 
 
+def cursor_of(schedule: Schedule, now: datetime) -> datetime:
+    """Return the time behind which due times count.
+
+    A cursor far ahead is of a clock that was wrong. Due times that were fired have their firings.
+    """
+    return now if schedule.cursor_time > now + _AHEAD else schedule.cursor_time
+
+
+def is_too_old(schedule: Schedule, due: Firing, now: datetime) -> bool:
+    """Return whether a firing that is DUE, and that spawned nothing, was missed since."""
+    is_caught_up = schedule.catch_up is CatchUpPolicy.ALL
+    return now - due.fire_time > (_TOO_OLD_TO_CATCH_UP if is_caught_up else _TOO_OLD)
+
+
 def plan_due(schedule: Schedule, now: datetime) -> DuePlan:
     """Return what is to be done about the due times behind the cursor."""
-    due = newest_due(schedule.cron, schedule.time_zone, schedule.cursor_time, now)
+    due = newest_due(schedule.cron, schedule.time_zone, cursor_of(schedule, now), now)
     in_time = [one for one in due if now - one <= MISSED_AFTER]
     late = due[: len(due) - len(in_time)]
     match schedule.catch_up:
@@ -224,9 +249,14 @@ def plan_due(schedule: Schedule, now: datetime) -> DuePlan:
             return DuePlan(in_time, late)
 
 
-def firing_id_of(schedule_id: str, occasion: str) -> str:
-    """Return the id of the firing for a due time, or for the request_id of a call."""
-    return derived_id(IdKind.FIRING, f"{occasion}:{schedule_id}")
+def firing_id_of_due(schedule_id: str, due_time: datetime) -> str:
+    """Return the id of the firing for a due time."""
+    return derived_id(IdKind.FIRING, f"{due_time.astimezone(UTC).isoformat()}:{schedule_id}")
+
+
+def firing_id_of_call(schedule_id: str, request_id: str) -> str:
+    """Return the id of the firing for a call of RunSchedule."""
+    return derived_id(IdKind.FIRING, f"run {request_id}:{schedule_id}")
 
 
 def check_schedule_count(count: int) -> None:

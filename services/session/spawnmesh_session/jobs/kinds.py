@@ -9,14 +9,14 @@ from spawnmesh_session.jobs.budget_jobs import BudgetJobs
 from spawnmesh_session.jobs.clean_ups import CleanUps
 from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
-from spawnmesh_session.jobs.schedules import ScheduleJobs
+from spawnmesh_session.jobs.schedules import FIRING_TIMEOUT, ScheduleJobs
 from spawnmesh_session.jobs.session_events import SessionEventPublisher
 from spawnmesh_session.operations import tenant_purge
 
 _UNTIL_DONE = BackoffPolicy(first_pause=timedelta(seconds=5), longest_pause=timedelta(seconds=30))
 _A_DAY = BackoffPolicy(kept_for=timedelta(days=1))
 _CLEAN_UPS = 8  # A service that is slow for one tenant must not delay all others.
-_FIRING_TIMEOUT = timedelta(minutes=5)  # Of a kill and a spawn. Both have timeouts of their own.
+_FIRINGS = 4  # Times the concurrency: a spawn waits for plugins, and holds no connection meanwhile.
 _PURGE_TIMEOUT = timedelta(minutes=15)  # Each of its calls has a timeout, and each part is bounded.
 
 
@@ -51,9 +51,9 @@ def make_kinds(
         JobKind(
             job_kinds.FIRE_SCHEDULE,
             schedules.fire_schedule,
-            concurrency,
+            _FIRINGS * concurrency,
             _UNTIL_DONE,
-            timeout=_FIRING_TIMEOUT,
+            timeout=FIRING_TIMEOUT,
         ),
         JobKind(
             job_kinds.PURGE_TENANT,

@@ -1,13 +1,19 @@
 """The due times of schedules: the handler of their jobs."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
-from spawnmesh_session.domain.schedules import FiringOutcome, next_due, plan_due
+from spawnmesh_session.domain.schedules import FiringOutcome, cursor_of, next_due, plan_due
 from spawnmesh_session.operations.scheduled_spawns import ScheduledSpawner, store_due
 from spawnmesh_session.store import runs, schedules
+
+FIRING_TIMEOUT = timedelta(minutes=5)
+"""The longest attempt: a kill and a spawn, which have timeouts of their own."""
+
+_BUSY_PAUSE = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +27,8 @@ class ScheduleJobs:
         """Store what has become due, fire the oldest of it, and return when to go on.
 
         A crash in between fires it again, which finds the same session. Nothing is left to do for a
-        schedule that was paused or deleted.
+        schedule that was paused or deleted. One worker at a time fires due times of a schedule,
+        also after a change has made its job due anew.
         """
         tenant_id, schedule_id = job.tenant_id, job.key
         async with self.database.pipelined(tenant_id) as connection:
@@ -29,6 +36,8 @@ class ScheduleJobs:
             if schedule is None or schedule.paused:
                 return None
             now = await runs.read_time(connection)
+            if schedule.busy_until is not None and schedule.busy_until > now:
+                return Again(_BUSY_PAUSE, reason="another worker fires a due time")
             plan = plan_due(schedule, now)
             for due_time in plan.missed:
                 await store_due(connection, tenant_id, schedule_id, due_time, FiringOutcome.MISSED, now)
@@ -37,8 +46,15 @@ class ScheduleJobs:
             if known := [*plan.missed, *plan.to_fire]:
                 await schedules.move_cursor(connection, tenant_id, schedule_id, max(known))
             due = await schedules.next_due_firing(connection, tenant_id, schedule_id)
+            if due is not None:
+                await schedules.set_busy(connection, tenant_id, schedule_id, now + FIRING_TIMEOUT)
         if due is not None:
-            await self.spawner.fire(tenant_id, schedule, due, now)
+            try:
+                await self.spawner.fire(tenant_id, schedule, due, now)
+            finally:
+                # After a crash, the schedule is busy until this attempt would have been cancelled.
+                async with self.database.pipelined(tenant_id) as connection:
+                    await schedules.set_busy(connection, tenant_id, schedule_id, None)
             return Again()  # There may be more, or another due time by now.
-        upcoming = next_due(schedule.cron, schedule.time_zone, max(now, schedule.cursor_time))
+        upcoming = next_due(schedule.cron, schedule.time_zone, max(now, cursor_of(schedule, now)))
         return None if upcoming is None else Again(upcoming - now)

@@ -467,14 +467,15 @@ create table schedules (
     catch_up    text        not null check (catch_up in ('NONE', 'LATEST', 'ALL')),
     paused      boolean     not null default false,
     cursor_time timestamptz not null,                 -- Due times up to it have a firing, or do not count.
-    session_id  text        not null default '',      -- Of the newest firing that spawned one.
+    session_ids text[]      not null default '{}',    -- The newest that were spawned and may go on.
+    busy_until  timestamptz,                          -- A worker is firing a due time.
     version     bigint      not null default 1,       -- It rises with each change, pause and resume.
     create_time timestamptz not null default now(),
     updated_by  text        not null default '',
     primary key (tenant_id, name)
 );
 alter table schedules alter column tenant_id set statistics 0;
--- lock_schedule_by_id, move_cursor, set_session.
+-- lock_schedule_by_id, move_cursor, set_sessions, set_busy.
 create unique index schedules_id_idx on schedules (tenant_id, schedule_id);
 
 -- The history of schedules: one row for each due time and each call of RunSchedule. DUE ->
@@ -486,6 +487,7 @@ create table schedule_firings (
     firing_id     text        not null,
     due_time      timestamptz not null,
     fire_time     timestamptz not null, -- While it is DUE: when it was found to be.
+    attempt_time  timestamptz,          -- Of the first attempt to spawn.
     outcome       text        not null check (outcome in ('DUE', 'SPAWNED', 'SKIPPED', 'MISSED', 'FAILED')),
     session_id    text        not null default '',
     error_reason  text        not null default '',

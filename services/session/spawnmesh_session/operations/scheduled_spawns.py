@@ -15,11 +15,14 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_session.domain.job_kinds import WORKER
 from spawnmesh_session.domain.schedules import (
     FAILED_AFTER,
+    KEPT_SESSION_COUNT,
     Firing,
     FiringOutcome,
     OverlapPolicy,
     Schedule,
-    firing_id_of,
+    firing_id_of_call,
+    firing_id_of_due,
+    is_too_old,
 )
 from spawnmesh_session.domain.sessions import Session, SessionState
 from spawnmesh_session.domain.spawns import may_succeed_later
@@ -33,6 +36,7 @@ NAME_KEY = "schedule"
 """The key of a session's metadata with the name of its schedule."""
 
 _SPAWN_SESSION = "spawnmesh.session.v1.SessionService/SpawnSession"
+_KILL_SESSION = "spawnmesh.session.v1.SessionService/KillSession"
 
 
 def spawn_request_of(schedule: Schedule, request_id: str) -> SpawnSessionRequest:
@@ -66,23 +70,31 @@ class ScheduledSpawner:
         """Fire a due time by the overlap policy, and write its result.
 
         Raise the refusal of a spawn that may succeed later, unless it was tried for long enough.
+        Nothing is fired for a schedule that was paused or deleted since it was read.
         """
-        request = spawn_request_of(schedule, f"schedule:{schedule.schedule_id}:{due.due_time.isoformat()}")
+        request = spawn_request_of(schedule, _request_id_of(due.firing_id))
         if (spawned := await self._spawned(tenant_id, request.request_id)) is not None:
             await self._end_spawned(tenant_id, schedule, due, spawned)
             return
-        earlier = await self._earlier(tenant_id, schedule)
-        if earlier is not None and schedule.overlap is OverlapPolicy.SKIP:
-            await self._end(tenant_id, schedule, due, FiringOutcome.SKIPPED, session_id=earlier)
+        if is_too_old(schedule, due, now):
+            await self._end(tenant_id, schedule, due, FiringOutcome.MISSED)
+            return
+        going_on = await self._going_on(tenant_id, schedule)
+        if going_on and schedule.overlap is OverlapPolicy.SKIP:
+            await self._end(tenant_id, schedule, due, FiringOutcome.SKIPPED, session_id=going_on[-1])
+            return
+        attempt_time = await self._begin_attempt(tenant_id, schedule, due)
+        if attempt_time is None:
             return
         try:
-            if earlier is not None and schedule.overlap is OverlapPolicy.REPLACE:
-                await self._kill(tenant_id, earlier)
+            if schedule.overlap is OverlapPolicy.REPLACE:
+                for session_id in going_on:
+                    await self._kill(tenant_id, session_id)
             session = await self.spawn(tenant_id, request)
         except MeshError as error:
             # An attempt with an earlier content of the schedule is in progress, or is being undone.
             is_other_attempt = refused_with(error, Reason.REQUEST_ID_REUSED)
-            if (is_other_attempt or may_succeed_later(error)) and now - due.fire_time < FAILED_AFTER:
+            if (is_other_attempt or may_succeed_later(error)) and now - attempt_time < FAILED_AFTER:
                 raise
             await self._end(tenant_id, schedule, due, FiringOutcome.FAILED, error=error)
             return
@@ -96,11 +108,11 @@ class ScheduledSpawner:
         async with self.database.pipelined(tenant_id) as connection:
             schedule = await schedules.get_schedule(connection, tenant_id, name)
             now = await runs.read_time(connection)
-            firing_id = firing_id_of(schedule.schedule_id, f"run {request_id}")
+            firing_id = firing_id_of_call(schedule.schedule_id, request_id)
             known = await schedules.find_firing(connection, tenant_id, schedule.schedule_id, firing_id)
         if known is not None:
             return known
-        request = spawn_request_of(schedule, f"schedule:{schedule.schedule_id}:run:{request_id}")
+        request = spawn_request_of(schedule, _request_id_of(firing_id))
         session_id = await self._spawned(tenant_id, request.request_id)
         if session_id is None:
             session_id = (await self.spawn(tenant_id, request)).session_id
@@ -109,8 +121,8 @@ class ScheduledSpawner:
             locked = await schedules.lock_schedule_by_id(connection, tenant_id, schedule.schedule_id)
             if locked is None:  # It was deleted meanwhile, and has no history.
                 return firing
-            await schedules.insert_firing(connection, tenant_id, schedule.schedule_id, firing)
-            await schedules.set_session(connection, tenant_id, schedule.schedule_id, session_id)
+            if await schedules.insert_firing(connection, tenant_id, schedule.schedule_id, firing):
+                await _add_session(connection, tenant_id, locked, session_id)
             stored = await schedules.find_firing(connection, tenant_id, schedule.schedule_id, firing_id)
         return stored or firing
 
@@ -124,17 +136,32 @@ class ScheduledSpawner:
         is_spawned = known is not None and known.failure is None and known.state != SessionState.PROVISIONING
         return known.session_id if known is not None and is_spawned else None
 
-    async def _earlier(self, tenant_id: str, schedule: Schedule) -> str | None:
-        """Return the session of an earlier firing, if it goes on."""
-        if not schedule.session_id or schedule.overlap is OverlapPolicy.ALLOW:
-            return None
-        try:
-            session = await sessions.get_session(self.database, tenant_id, schedule.session_id)
-        except MeshError as error:
-            if not refused_with(error, Reason.NOT_FOUND):
-                raise
-            return None
-        return None if session.is_done else session.session_id
+    async def _going_on(self, tenant_id: str, schedule: Schedule) -> list[str]:
+        """Return the sessions that the schedule has spawned and that go on, oldest first."""
+        if schedule.overlap is OverlapPolicy.ALLOW:
+            return []
+        going_on = []
+        for session_id in schedule.session_ids:
+            try:
+                session = await sessions.get_session(self.database, tenant_id, session_id)
+            except MeshError as error:
+                if not refused_with(error, Reason.NOT_FOUND):
+                    raise
+            else:
+                if not session.is_done:
+                    going_on.append(session_id)
+        return going_on
+
+    async def _begin_attempt(self, tenant_id: str, schedule: Schedule, due: Firing) -> datetime | None:
+        """Return the time of the first attempt; None if the due time does not count any more."""
+        async with self.database.pipelined(tenant_id) as connection:
+            locked = await schedules.lock_schedule_by_id(connection, tenant_id, schedule.schedule_id)
+            if locked is None or locked.paused:
+                return None
+            now = await runs.read_time(connection)
+            return await schedules.begin_attempt(
+                connection, tenant_id, schedule.schedule_id, due.firing_id, now
+            )
 
     async def _kill(self, tenant_id: str, session_id: str) -> None:
         try:
@@ -142,6 +169,8 @@ class ScheduledSpawner:
         except MeshError as error:
             if not refused_with(error, Reason.NOT_FOUND):
                 raise
+            return
+        self.record(work_event(WORKER, tenant_id, _KILL_SESSION, utc_now(), ("session_id", session_id)))
 
     async def _end_spawned(self, tenant_id: str, schedule: Schedule, due: Firing, session_id: str) -> None:
         """Record the spawn in the audit log, again after a crash, and write the result."""
@@ -178,7 +207,18 @@ class ScheduledSpawner:
             if outcome is not FiringOutcome.SPAWNED:
                 return
             if is_first or await schedules.insert_firing(connection, tenant_id, schedule.schedule_id, ended):
-                await schedules.set_session(connection, tenant_id, schedule.schedule_id, session_id)
+                await _add_session(connection, tenant_id, locked, session_id)
+
+
+async def _add_session(connection: Connection, tenant_id: str, locked: Schedule, session_id: str) -> None:
+    """Add a session to those of the locked schedule that may go on."""
+    kept = [*(one for one in locked.session_ids if one != session_id), session_id][-KEPT_SESSION_COUNT:]
+    await schedules.set_sessions(connection, tenant_id, locked.schedule_id, kept)
+
+
+def _request_id_of(firing_id: str) -> str:
+    """Return the request_id of the spawn, so that the firing has one session."""
+    return f"schedule:{firing_id}"
 
 
 async def store_due(
@@ -190,6 +230,6 @@ async def store_due(
     now: datetime,
 ) -> None:
     """Store a due time that is to be fired, or that was missed."""
-    firing_id = firing_id_of(schedule_id, due_time.isoformat())
+    firing_id = firing_id_of_due(schedule_id, due_time)
     firing = Firing(firing_id, due_time, now, outcome)
     await schedules.insert_firing(connection, tenant_id, schedule_id, firing)

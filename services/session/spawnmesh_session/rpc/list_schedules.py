@@ -23,7 +23,9 @@ async def list_schedules(
         now = await runs.read_time(connection)
         found = [schedule for schedule in listed if last is None or schedule.name > last[0]]
         page = [
-            render_schedule(one, now, await schedules.newest_firing(connection, tenant_id, one.schedule_id))
+            render_schedule(
+                one, now, await schedules.newest_firing(connection, tenant_id, one.schedule_id), 1
+            )
             for one in found[:size]
         ]
     has_more = len(found) > size

@@ -4,6 +4,7 @@ from spawnmesh.session.v1.schedule_service_pb2 import RunScheduleRequest, RunSch
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.messages import parse_text
 from spawnmesh_session.rpc.schedule_messages import render_firing
 
 
@@ -14,5 +15,6 @@ async def run_schedule(
 
     Raise NOT_FOUND, and the refusals of a spawn.
     """
-    firing = await deps.scheduled.run_now(caller.tenant_id, request.name, request.request_id)
+    request_id = parse_text("request_id", request.request_id)
+    firing = await deps.scheduled.run_now(caller.tenant_id, request.name, request_id)
     return RunScheduleResponse(firing=render_firing(firing))

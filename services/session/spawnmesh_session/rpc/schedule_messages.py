@@ -1,5 +1,6 @@
 """Parses and renders messages that several RPCs of ScheduleService share."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -59,11 +60,17 @@ def parse_schedule(message: pb.Schedule, current: Schedule | None, updated_by: s
     )
 
 
-def render_schedule(schedule: Schedule, now: datetime, newest: Firing | None) -> pb.Schedule:
-    """Render the schedule with its next due times after now, and its newest firing."""
+def render_schedule(
+    schedule: Schedule, now: datetime, newest: Firing | None, upcoming_count: int = UPCOMING_COUNT
+) -> pb.Schedule:
+    """Render the schedule with its next due times after now, and its newest firing.
+
+    A schedule whose time zone does not exist any more has no due times.
+    """
     upcoming: list[datetime] = []
-    if not schedule.paused:
-        upcoming = upcoming_due(schedule.cron, schedule.time_zone, now, UPCOMING_COUNT)
+    if not schedule.paused and upcoming_count:
+        with suppress(KeyError):
+            upcoming = upcoming_due(schedule.cron, schedule.time_zone, now, upcoming_count)
     return pb.Schedule(
         name=schedule.name,
         cron=schedule.cron,

@@ -47,7 +47,7 @@ async def update_schedule(
             check_schedule_count(await schedules.count_schedules(connection, tenant_id))
             wanted = parse_schedule(given, None, caller.subject)
         else:
-            message = render_schedule(current, now, None)
+            message = render_schedule(current, now, None, 0)
             apply_changes(paths, given, message)
             wanted = parse_schedule(message, current, caller.subject)
         if masks_secrets(settings):

@@ -1,5 +1,6 @@
 """Schedules and their firings."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -113,10 +114,20 @@ async def move_cursor(
     await connection.execute(_SQL["move_cursor"], values)
 
 
-async def set_session(connection: Connection, tenant_id: str, schedule_id: str, session_id: str) -> None:
-    """Record the session that the schedule has spawned last."""
-    values = {"tenant_id": tenant_id, "schedule_id": schedule_id, "session_id": session_id}
-    await connection.execute(_SQL["set_session"], values)
+async def set_sessions(
+    connection: Connection, tenant_id: str, schedule_id: str, session_ids: Sequence[str]
+) -> None:
+    """Record the sessions of the locked schedule that may go on."""
+    values = {"tenant_id": tenant_id, "schedule_id": schedule_id, "session_ids": list(session_ids)}
+    await connection.execute(_SQL["set_sessions"], values)
+
+
+async def set_busy(
+    connection: Connection, tenant_id: str, schedule_id: str, busy_until: datetime | None
+) -> None:
+    """Record until when a worker fires a due time of the schedule; None if none does any more."""
+    values = {"tenant_id": tenant_id, "schedule_id": schedule_id, "busy_until": busy_until}
+    await connection.execute(_SQL["set_busy"], values)
 
 
 async def delete_schedule(connection: Connection, tenant_id: str, schedule: Schedule) -> None:
@@ -152,6 +163,21 @@ async def end_firing(connection: Connection, tenant_id: str, schedule_id: str, f
     """Set the result of a firing that is DUE. Return whether it was."""
     values = {"schedule_id": schedule_id, **_values(firing)}
     return await _one(connection, "end_firing", tenant_id=tenant_id, **values) is not None
+
+
+async def begin_attempt(
+    connection: Connection, tenant_id: str, schedule_id: str, firing_id: str, now: datetime
+) -> datetime | None:
+    """Return the time of the first attempt of a firing that is DUE; None if it is not any more."""
+    row = await _one(
+        connection,
+        "begin_attempt",
+        tenant_id=tenant_id,
+        schedule_id=schedule_id,
+        firing_id=firing_id,
+        attempt_time=now,
+    )
+    return row["attempt_time"] if row else None
 
 
 async def newest_firing(connection: Connection, tenant_id: str, schedule_id: str) -> Firing | None:
@@ -214,7 +240,8 @@ def _require(row: Row | None, name: str) -> Schedule:
 
 def _schedule_of(row: Row) -> Schedule:
     policies = {"overlap": OverlapPolicy(row["overlap"]), "catch_up": CatchUpPolicy(row["catch_up"])}
-    return Schedule(**{**row, **policies, "spawn": bytes(row["spawn"])})
+    values = {"spawn": bytes(row["spawn"]), "session_ids": tuple(row["session_ids"])}
+    return Schedule(**{**row, **policies, **values})
 
 
 def _values(firing: Firing) -> dict[str, object]:

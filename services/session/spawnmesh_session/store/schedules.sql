@@ -4,26 +4,26 @@ select count(*) as schedule_count from schedules where tenant_id = %(tenant_id)s
 
 -- name: get_schedule
 -- Takes no lock. Index: schedules_pkey.
-select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id, version,
-    create_time, updated_by
+select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_ids,
+    busy_until, version, create_time, updated_by
 from schedules where tenant_id = %(tenant_id)s and name = %(name)s
 
 -- name: lock_schedule
 -- Locks the schedule. Index: schedules_pkey.
-select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id, version,
-    create_time, updated_by
+select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_ids,
+    busy_until, version, create_time, updated_by
 from schedules where tenant_id = %(tenant_id)s and name = %(name)s for update
 
 -- name: lock_schedule_by_id
 -- Locks the schedule. Index: schedules_id_idx.
-select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id, version,
-    create_time, updated_by
+select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_ids,
+    busy_until, version, create_time, updated_by
 from schedules where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s for update
 
 -- name: list_schedules
 -- Takes no lock. A tenant has few schedules. Index: schedules_pkey.
-select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id, version,
-    create_time, updated_by
+select name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_ids,
+    busy_until, version, create_time, updated_by
 from schedules where tenant_id = %(tenant_id)s order by name
 
 -- name: insert_schedule
@@ -32,8 +32,8 @@ insert into schedules (tenant_id, name, schedule_id, cron, time_zone, spawn, ove
     updated_by)
 values (%(tenant_id)s, %(name)s, %(schedule_id)s, %(cron)s, %(time_zone)s, %(spawn)s, %(overlap)s,
     %(catch_up)s, %(cursor_time)s, %(updated_by)s)
-returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id,
-    version, create_time, updated_by
+returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_ids,
+    busy_until, version, create_time, updated_by
 
 -- name: update_schedule
 -- The caller has locked the schedule. Index: schedules_pkey.
@@ -41,25 +41,30 @@ update schedules
 set cron = %(cron)s, time_zone = %(time_zone)s, spawn = %(spawn)s, overlap = %(overlap)s,
     catch_up = %(catch_up)s, cursor_time = %(cursor_time)s, updated_by = %(updated_by)s, version = version + 1
 where tenant_id = %(tenant_id)s and name = %(name)s
-returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id,
-    version, create_time, updated_by
+returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_ids,
+    busy_until, version, create_time, updated_by
 
 -- name: set_paused
 -- The caller has locked the schedule. Index: schedules_pkey.
 update schedules
 set paused = %(paused)s, cursor_time = %(cursor_time)s, version = version + 1
 where tenant_id = %(tenant_id)s and name = %(name)s
-returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_id,
-    version, create_time, updated_by
+returning name, cron, time_zone, spawn, overlap, catch_up, schedule_id, paused, cursor_time, session_ids,
+    busy_until, version, create_time, updated_by
 
 -- name: move_cursor
 -- The caller has locked the schedule. Index: schedules_id_idx.
 update schedules set cursor_time = %(cursor_time)s
 where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s
 
--- name: set_session
+-- name: set_sessions
+-- The caller has locked the schedule. Index: schedules_id_idx.
+update schedules set session_ids = %(session_ids)s
+where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s
+
+-- name: set_busy
 -- Locks the schedule. Index: schedules_id_idx.
-update schedules set session_id = %(session_id)s
+update schedules set busy_until = %(busy_until)s
 where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s
 
 -- name: delete_schedule
@@ -98,6 +103,14 @@ set outcome = %(outcome)s, fire_time = %(fire_time)s, session_id = %(session_id)
 where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s and firing_id = %(firing_id)s
     and outcome = 'DUE'
 returning firing_id
+
+-- name: begin_attempt
+-- Locks the row. Keeps the time of the first attempt. Returns no row if the firing is not DUE any
+-- more. Index: schedule_firings_pkey.
+update schedule_firings set attempt_time = coalesce(attempt_time, %(attempt_time)s)
+where tenant_id = %(tenant_id)s and schedule_id = %(schedule_id)s and firing_id = %(firing_id)s
+    and outcome = 'DUE'
+returning attempt_time
 
 -- name: newest_firing
 -- Takes no lock. Index: schedule_firings_newest_idx.
@@ -146,6 +159,7 @@ delete from schedule_firings where tenant_id = %(tenant_id)s and schedule_id = %
 with oldest as (
     select schedule_id, firing_id from schedule_firings
     where tenant_id = %(tenant_id)s and fire_time between '-infinity' and now() - %(older_than)s::interval
+        and outcome <> 'DUE'
     order by fire_time limit %(limit)s for update skip locked
 )
 delete from schedule_firings f using oldest

@@ -223,7 +223,7 @@ async def test_a_change_while_a_session_is_spawned(clockwork: Clockwork, meanwhi
     [session] = await clockwork.sessions()
     assert (fired.outcome, fired.session_id) == (SPAWNED, session.session_id)
     [stored] = await clockwork.stored("schedules")
-    assert stored["session_id"] == session.session_id
+    assert stored["session_ids"] == [session.session_id]
 
 
 async def test_a_deletion_while_a_session_is_spawned(clockwork: Clockwork) -> None:

@@ -34,7 +34,10 @@ async def test_ListSchedules__pages_in_the_order_of_names(clockwork: Clockwork) 
     assert page.next_page_token == ""
     listed += page.schedules
     assert [one.name for one in listed] == sorted(names)
-    assert listed == [await clockwork.get(name) for name in sorted(names)]
+    expected = [await clockwork.get(name) for name in sorted(names)]
+    for one in expected:
+        del one.upcoming_times[1:]  # A list has the next one alone.
+    assert listed == expected
     assert [one.name for one in listed if one.HasField("last_firing")] == ["s-3"]
 
 

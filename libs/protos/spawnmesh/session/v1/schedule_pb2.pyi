@@ -38,11 +38,11 @@ class _OverlapPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Overlap
     OVERLAP_POLICY_ALLOW: _OverlapPolicy.ValueType  # 2
     """Another session is spawned beside it."""
     OVERLAP_POLICY_REPLACE: _OverlapPolicy.ValueType  # 3
-    """The earlier session is killed as by KillSession, and then another one is spawned."""
+    """The earlier sessions are killed as by KillSession, and then another one is spawned."""
 
 class OverlapPolicy(_OverlapPolicy, metaclass=_OverlapPolicyEnumTypeWrapper):
-    """What happens at a due time while the session of an earlier firing goes on: its newest run has not
-    ended.
+    """What happens at a due time while a session of an earlier firing goes on: its newest run has not
+    ended. The newest 20 sessions of the schedule count, also those of RunSchedule.
     """
 
 OVERLAP_POLICY_UNSPECIFIED: OverlapPolicy.ValueType  # 0
@@ -52,7 +52,7 @@ OVERLAP_POLICY_SKIP: OverlapPolicy.ValueType  # 1
 OVERLAP_POLICY_ALLOW: OverlapPolicy.ValueType  # 2
 """Another session is spawned beside it."""
 OVERLAP_POLICY_REPLACE: OverlapPolicy.ValueType  # 3
-"""The earlier session is killed as by KillSession, and then another one is spawned."""
+"""The earlier sessions are killed as by KillSession, and then another one is spawned."""
 Global___OverlapPolicy: _TypeAlias = OverlapPolicy  # noqa: Y015
 
 class _CatchUpPolicy:
@@ -73,8 +73,8 @@ class _CatchUpPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CatchUp
     """The newest 100 are fired one after the other, oldest first, by the overlap policy."""
 
 class CatchUpPolicy(_CatchUpPolicy, metaclass=_CatchUpPolicyEnumTypeWrapper):
-    """What happens with due times that were missed by more than a minute, because no worker of the mesh
-    was running or its clock was set forward.
+    """What happens with due times that were found more than a minute late: no worker of the mesh was
+    running, the tenant's own spawns held its places, or the clock of the database was set forward.
     """
 
 CATCH_UP_POLICY_UNSPECIFIED: CatchUpPolicy.ValueType  # 0
@@ -104,7 +104,7 @@ class _FiringOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FiringO
     FIRING_OUTCOME_MISSED: _FiringOutcome.ValueType  # 3
     """The due time was missed, and the policy does not fire it."""
     FIRING_OUTCOME_FAILED: _FiringOutcome.ValueType  # 4
-    """The spawn was refused, or failed for ten minutes."""
+    """The spawn was refused, or failed for ten minutes since its first attempt."""
 
 class FiringOutcome(_FiringOutcome, metaclass=_FiringOutcomeEnumTypeWrapper):
     """The results of a due time, or of a call of RunSchedule."""
@@ -118,15 +118,16 @@ FIRING_OUTCOME_SKIPPED: FiringOutcome.ValueType  # 2
 FIRING_OUTCOME_MISSED: FiringOutcome.ValueType  # 3
 """The due time was missed, and the policy does not fire it."""
 FIRING_OUTCOME_FAILED: FiringOutcome.ValueType  # 4
-"""The spawn was refused, or failed for ten minutes."""
+"""The spawn was refused, or failed for ten minutes since its first attempt."""
 Global___FiringOutcome: _TypeAlias = FiringOutcome  # noqa: Y015
 
 @_typing.final
 class Schedule(_message.Message):
     """A cron line that spawns sessions.
 
-    Each due time is fired once, by whichever worker is there, within a few seconds. The clock is that
-    of the database.
+    Each due time is fired once, by whichever worker is there, within a few seconds unless plugins
+    hold up the spawns of the tenant. The clock is that of the database. A due time that was found, and
+    not fired within an hour (with ALL, within 20 hours), is missed.
     - `cron` has five fields, as Debian's cron has: minute, hour, day of month, month, day of week.
       Names (`MON`, `JAN`), ranges, lists and steps are allowed, and `L` for the last day of a month.
       If both days are given, either of them suffices.
@@ -154,13 +155,17 @@ class Schedule(_message.Message):
     cron: _builtins.str
     """The cron line. INVALID_REQUEST for one that is malformed, or that is never due."""
     time_zone: _builtins.str
-    """A time zone of the IANA database, such as `Europe/Berlin`. Empty means `UTC`."""
+    """A time zone of the IANA database, such as `Europe/Berlin`. Empty means `UTC`. INVALID_REQUEST for
+    a name that it does not have.
+    """
     overlap: Global___OverlapPolicy.ValueType
     """What happens while the session of an earlier firing goes on."""
     catch_up: Global___CatchUpPolicy.ValueType
     """What happens with due times that were missed."""
     paused: _builtins.bool
-    """It is paused: due times pass without a firing, and are not missed. Ignored in requests."""
+    """It is paused: due times pass without a firing, and are not missed. An attempt in progress is
+    finished. Ignored in requests.
+    """
     updated_by: _builtins.str
     """The subject of the token that wrote it last. Ignored in requests."""
     etag: _builtins.str
@@ -173,7 +178,9 @@ class Schedule(_message.Message):
 
     @_builtins.property
     def upcoming_times(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:
-        """The next five due times. None if it is paused. Ignored in requests."""
+        """The next five due times; in ListSchedules, the next one. None if it is paused. Ignored in
+        requests.
+        """
 
     @_builtins.property
     def last_firing(self) -> Global___ScheduleFiring:
@@ -248,7 +255,7 @@ class ScheduledSpawn(_message.Message):
     REFERENCES_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
     task: _builtins.str
-    """The task."""
+    """The task. INVALID_REQUEST for a schedule without one."""
     label: _builtins.str
     """A name for people."""
     agent_id: _builtins.str
