@@ -105,9 +105,9 @@ class ApprovalPolicy(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     ON_EXPIRY_FIELD_NUMBER: _builtins.int
     destructive_mcp_tools: _builtins.bool
-    """Calls of tools of MCP servers need an approval unless the tool is annotated as `readOnlyHint`, or
-    as not `destructiveHint`. The annotations of a server count only if the operator of the runners
-    trusts them; all tools of other servers need an approval.
+    """Calls of tools of MCP servers need an approval unless the tool is annotated as `readOnlyHint`,
+    or as not `destructiveHint`. The annotations of a server count only if the operator of the
+    runners trusts them; all tools of other servers need an approval.
     """
     on_expiry: Global___ExpiryPolicy.ValueType
     """What happens after that."""
@@ -179,8 +179,8 @@ class Approval(_message.Message):
     decided_by: _builtins.str
     """The subject of the token with which a person decided. Empty if none did."""
     edited_arguments_json: _builtins.str
-    """For APPROVED: the arguments with which the call is made, as one JSON object, if they were edited;
-    otherwise empty.
+    """For APPROVED: the arguments with which the call is made, as one JSON object, if they were
+    edited; otherwise empty.
     """
     text: _builtins.str
     """For DENIED: the reason, which the model reads. For ANSWERED: the answer."""
@@ -463,9 +463,9 @@ class TakeDecisionResponse(_message.Message):
     def approval(self) -> Global___Approval:
         """The approval of the call. Absent if none was requested.
 
-        APPROVED: make the call with `edited_arguments_json`, or with `tool_call.arguments_json` if that
-        is empty, and ask no plugin again. DENIED, EXPIRED and WITHDRAWN: do not make the call, and tell
-        the model why. ANSWERED: `text` is the result of the call.
+        APPROVED: make the call with `edited_arguments_json`, or with `tool_call.arguments_json` if
+        that is empty, and ask no plugin again. DENIED, EXPIRED and WITHDRAWN: do not make the call,
+        and tell the model why. ANSWERED: `text` is the result of the call.
         """
 
     def __init__(

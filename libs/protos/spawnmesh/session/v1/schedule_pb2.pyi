@@ -66,8 +66,8 @@ class _CatchUpPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CatchUp
     CATCH_UP_POLICY_NONE: _CatchUpPolicy.ValueType  # 1
     """They are in the history alone: the newest 100 of them."""
     CATCH_UP_POLICY_LATEST: _CatchUpPolicy.ValueType  # 2
-    """The newest one is fired, unless another one is due by then. The others are in the history alone:
-    the newest 100 of them.
+    """The newest one is fired, unless another one is due by then. The others are in the history
+    alone: the newest 100 of them.
     """
     CATCH_UP_POLICY_ALL: _CatchUpPolicy.ValueType  # 3
     """The newest 100 are fired one after the other, oldest first, by the overlap policy."""
@@ -82,8 +82,8 @@ CATCH_UP_POLICY_UNSPECIFIED: CatchUpPolicy.ValueType  # 0
 CATCH_UP_POLICY_NONE: CatchUpPolicy.ValueType  # 1
 """They are in the history alone: the newest 100 of them."""
 CATCH_UP_POLICY_LATEST: CatchUpPolicy.ValueType  # 2
-"""The newest one is fired, unless another one is due by then. The others are in the history alone:
-the newest 100 of them.
+"""The newest one is fired, unless another one is due by then. The others are in the history
+alone: the newest 100 of them.
 """
 CATCH_UP_POLICY_ALL: CatchUpPolicy.ValueType  # 3
 """The newest 100 are fired one after the other, oldest first, by the overlap policy."""
@@ -126,14 +126,14 @@ class Schedule(_message.Message):
     """A cron line that spawns sessions.
 
     Each due time is fired once, by whichever worker is there, within a few seconds unless plugins
-    hold up the spawns of the tenant. The clock is that of the database. A due time that was found, and
-    not fired within an hour (with ALL, within 20 hours), is missed.
+    hold up the spawns of the tenant. The clock is that of the database. A due time that was found,
+    and not fired within an hour (with ALL, within 20 hours), is missed.
     - `cron` has five fields, as Debian's cron has: minute, hour, day of month, month, day of week.
-      Names (`MON`, `JAN`), ranges, lists and steps are allowed, and `L` for the last day of a month.
-      If both days are given, either of them suffices.
-    - When clocks are set forward, what is due in the hour that does not exist is due at its end. When
-      they are set back, what is due at a fixed hour is due once, and what is due every few minutes or
-      every hour goes on in both hours.
+      Names (`MON`, `JAN`), ranges, lists and steps are allowed, and `L` for the last day of a
+      month. If both days are given, either of them suffices.
+    - When clocks are set forward, what is due in the hour that does not exist is due at its end.
+      When they are set back, what is due at a fixed hour is due once, and what is due every few
+      minutes or every hour goes on in both hours.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -155,8 +155,8 @@ class Schedule(_message.Message):
     cron: _builtins.str
     """The cron line. INVALID_REQUEST for one that is malformed, or that is never due."""
     time_zone: _builtins.str
-    """A time zone of the IANA database, such as `Europe/Berlin`. Empty means `UTC`. INVALID_REQUEST for
-    a name that it does not have.
+    """A time zone of the IANA database, such as `Europe/Berlin`. Empty means `UTC`. INVALID_REQUEST
+    for a name that it does not have.
     """
     overlap: Global___OverlapPolicy.ValueType
     """What happens while the session of an earlier firing goes on."""
@@ -169,8 +169,8 @@ class Schedule(_message.Message):
     updated_by: _builtins.str
     """The subject of the token that wrote it last. Ignored in requests."""
     etag: _builtins.str
-    """Identifies the content of the schedule; each change, pause and resume makes another. In a request
-    of UpdateSchedule: the etag on which the change is based, or empty for any.
+    """Identifies the content of the schedule; each change, pause and resume makes another. In a
+    request of UpdateSchedule: the etag on which the change is based, or empty for any.
     """
     @_builtins.property
     def spawn(self) -> Global___ScheduledSpawn:

@@ -38,9 +38,10 @@ class UpdateScheduleRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """The fields to change: `cron`, `time_zone`, `overlap`, `catch_up`, `spawn`, or a field of that such
-        as `spawn.task`. `*` means all of them, and an empty mask those that are set in `schedule`, also
-        in `spawn`. INVALID_REQUEST for any other path. A field that is not set gets its default.
+        """The fields to change: `cron`, `time_zone`, `overlap`, `catch_up`, `spawn`, or a field of that
+        such as `spawn.task`. `*` means all of them, and an empty mask those that are set in
+        `schedule`, also in `spawn`. INVALID_REQUEST for any other path. A field that is not set gets
+        its default.
         """
 
     def __init__(
@@ -386,8 +387,8 @@ class ListScheduleFiringsRequest(_message.Message):
     outcome: _schedule_pb2.FiringOutcome.ValueType
     """Return only firings with this result."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:

@@ -84,16 +84,16 @@ class ScheduleServiceServicer:
     def UpdateSchedule(self, request, context):
         """Creates a schedule, or changes one: the fields that `update_mask` names, and nothing else. Due
         times count from the change on if the cron line or the time zone is another one.
-        - With `allow_missing`, a schedule that does not exist is created with all fields of the request,
-        whatever the mask. Otherwise it is NOT_FOUND.
+        - With `allow_missing`, a schedule that does not exist is created with all fields of the
+        request, whatever the mask. Otherwise it is NOT_FOUND.
         - If the schedule already has this content, nothing is changed and the etag is not checked, so
         that a repeat returns the same answer.
-        - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in the
-        facts. NOT_FOUND if it is given and there is no such schedule.
-        - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due, and a
-        time zone that does not exist.
-        - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not, and
-        SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
+        - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in
+        the facts. NOT_FOUND if it is given and there is no such schedule.
+        - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due,
+        and a time zone that does not exist.
+        - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not,
+        and SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,25 +129,26 @@ class ScheduleServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent. ETAG_DIFFERS
-        if `etag` is given and differs from the schedule's.
+        """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent.
+        ETAG_DIFFERS if `etag` is given and differs from the schedule's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RunSchedule(self, request, context):
-        """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns the
-        firing, which is in the history too. A repeat of the `request_id` returns the same firing. Refused
-        as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such schedule.
+        """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns
+        the firing, which is in the history too. A repeat of the `request_id` returns the same firing.
+        Refused as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such
+        schedule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListScheduleFirings(self, request, context):
-        """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events are
-        retained. NOT_FOUND if there is no such schedule.
+        """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events
+        are retained. NOT_FOUND if there is no such schedule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

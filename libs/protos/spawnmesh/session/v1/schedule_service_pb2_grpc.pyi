@@ -36,16 +36,16 @@ class ScheduleServiceStub:
     UpdateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.UpdateScheduleRequest, _schedule_service_pb2.UpdateScheduleResponse]
     """Creates a schedule, or changes one: the fields that `update_mask` names, and nothing else. Due
     times count from the change on if the cron line or the time zone is another one.
-    - With `allow_missing`, a schedule that does not exist is created with all fields of the request,
-      whatever the mask. Otherwise it is NOT_FOUND.
+    - With `allow_missing`, a schedule that does not exist is created with all fields of the
+      request, whatever the mask. Otherwise it is NOT_FOUND.
     - If the schedule already has this content, nothing is changed and the etag is not checked, so
       that a repeat returns the same answer.
-    - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in the
-      facts. NOT_FOUND if it is given and there is no such schedule.
-    - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due, and a
-      time zone that does not exist.
-    - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not, and
-      SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
+    - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in
+      the facts. NOT_FOUND if it is given and there is no such schedule.
+    - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due,
+      and a time zone that does not exist.
+    - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not,
+      and SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
     """
     GetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.GetScheduleRequest, _schedule_service_pb2.GetScheduleResponse]
     """Returns a schedule. NOT_FOUND if there is none."""
@@ -58,17 +58,18 @@ class ScheduleServiceStub:
     ResumeSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.ResumeScheduleRequest, _schedule_service_pb2.ResumeScheduleResponse]
     """Resumes a schedule. Due times count from now on. NOT_FOUND if there is no such schedule."""
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]
-    """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent. ETAG_DIFFERS
-    if `etag` is given and differs from the schedule's.
+    """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent.
+    ETAG_DIFFERS if `etag` is given and differs from the schedule's.
     """
     RunSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.RunScheduleRequest, _schedule_service_pb2.RunScheduleResponse]
-    """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns the
-    firing, which is in the history too. A repeat of the `request_id` returns the same firing. Refused
-    as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such schedule.
+    """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns
+    the firing, which is in the history too. A repeat of the `request_id` returns the same firing.
+    Refused as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such
+    schedule.
     """
     ListScheduleFirings: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.ListScheduleFiringsRequest, _schedule_service_pb2.ListScheduleFiringsResponse]
-    """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events are
-    retained. NOT_FOUND if there is no such schedule.
+    """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events
+    are retained. NOT_FOUND if there is no such schedule.
     """
 
 @_typing.type_check_only
@@ -79,16 +80,16 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     UpdateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.UpdateScheduleRequest, _schedule_service_pb2.UpdateScheduleResponse]  # type: ignore[assignment]
     """Creates a schedule, or changes one: the fields that `update_mask` names, and nothing else. Due
     times count from the change on if the cron line or the time zone is another one.
-    - With `allow_missing`, a schedule that does not exist is created with all fields of the request,
-      whatever the mask. Otherwise it is NOT_FOUND.
+    - With `allow_missing`, a schedule that does not exist is created with all fields of the
+      request, whatever the mask. Otherwise it is NOT_FOUND.
     - If the schedule already has this content, nothing is changed and the etag is not checked, so
       that a repeat returns the same answer.
-    - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in the
-      facts. NOT_FOUND if it is given and there is no such schedule.
-    - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due, and a
-      time zone that does not exist.
-    - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not, and
-      SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
+    - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in
+      the facts. NOT_FOUND if it is given and there is no such schedule.
+    - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due,
+      and a time zone that does not exist.
+    - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not,
+      and SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
     """
     GetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.GetScheduleRequest, _schedule_service_pb2.GetScheduleResponse]  # type: ignore[assignment]
     """Returns a schedule. NOT_FOUND if there is none."""
@@ -101,17 +102,18 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     ResumeSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.ResumeScheduleRequest, _schedule_service_pb2.ResumeScheduleResponse]  # type: ignore[assignment]
     """Resumes a schedule. Due times count from now on. NOT_FOUND if there is no such schedule."""
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
-    """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent. ETAG_DIFFERS
-    if `etag` is given and differs from the schedule's.
+    """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent.
+    ETAG_DIFFERS if `etag` is given and differs from the schedule's.
     """
     RunSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.RunScheduleRequest, _schedule_service_pb2.RunScheduleResponse]  # type: ignore[assignment]
-    """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns the
-    firing, which is in the history too. A repeat of the `request_id` returns the same firing. Refused
-    as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such schedule.
+    """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns
+    the firing, which is in the history too. A repeat of the `request_id` returns the same firing.
+    Refused as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such
+    schedule.
     """
     ListScheduleFirings: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.ListScheduleFiringsRequest, _schedule_service_pb2.ListScheduleFiringsResponse]  # type: ignore[assignment]
-    """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events are
-    retained. NOT_FOUND if there is no such schedule.
+    """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events
+    are retained. NOT_FOUND if there is no such schedule.
     """
 
 class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -125,16 +127,16 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_schedule_service_pb2.UpdateScheduleResponse, _abc.Awaitable[_schedule_service_pb2.UpdateScheduleResponse]]:
         """Creates a schedule, or changes one: the fields that `update_mask` names, and nothing else. Due
         times count from the change on if the cron line or the time zone is another one.
-        - With `allow_missing`, a schedule that does not exist is created with all fields of the request,
-          whatever the mask. Otherwise it is NOT_FOUND.
+        - With `allow_missing`, a schedule that does not exist is created with all fields of the
+          request, whatever the mask. Otherwise it is NOT_FOUND.
         - If the schedule already has this content, nothing is changed and the etag is not checked, so
           that a repeat returns the same answer.
-        - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in the
-          facts. NOT_FOUND if it is given and there is no such schedule.
-        - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due, and a
-          time zone that does not exist.
-        - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not, and
-          SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
+        - ETAG_DIFFERS if `schedule.etag` is given and differs from the schedule's, which is then in
+          the facts. NOT_FOUND if it is given and there is no such schedule.
+        - INVALID_REQUEST for a schedule without a task, a cron line that is malformed or never due,
+          and a time zone that does not exist.
+        - UNKNOWN_TENANT for a tenant that does not exist, UNKNOWN_AGENT for an agent that does not,
+          and SCHEDULE_COUNT_EXCEEDED for a new schedule of a tenant that has 100.
         """
 
     @_abc_1.abstractmethod
@@ -177,8 +179,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.DeleteScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.DeleteScheduleResponse, _abc.Awaitable[_schedule_service_pb2.DeleteScheduleResponse]]:
-        """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent. ETAG_DIFFERS
-        if `etag` is given and differs from the schedule's.
+        """Deletes a schedule with its history. Sessions that it has spawned go on. Idempotent.
+        ETAG_DIFFERS if `etag` is given and differs from the schedule's.
         """
 
     @_abc_1.abstractmethod
@@ -187,9 +189,10 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.RunScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.RunScheduleResponse, _abc.Awaitable[_schedule_service_pb2.RunScheduleResponse]]:
-        """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns the
-        firing, which is in the history too. A repeat of the `request_id` returns the same firing. Refused
-        as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such schedule.
+        """Spawns the session of a schedule now, also if it is paused and whatever goes on, and returns
+        the firing, which is in the history too. A repeat of the `request_id` returns the same firing.
+        Refused as SpawnSession is, and then nothing is in the history. NOT_FOUND if there is no such
+        schedule.
         """
 
     @_abc_1.abstractmethod
@@ -198,8 +201,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_service_pb2.ListScheduleFiringsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.ListScheduleFiringsResponse, _abc.Awaitable[_schedule_service_pb2.ListScheduleFiringsResponse]]:
-        """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events are
-        retained. NOT_FOUND if there is no such schedule.
+        """Returns the history of a schedule, newest first, page by page, for as long as lifecycle events
+        are retained. NOT_FOUND if there is no such schedule.
         """
 
 def add_ScheduleServiceServicer_to_server(servicer: ScheduleServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
