@@ -83,6 +83,64 @@ async def test_malformed_schedule_is_refused(wrong: dict[str, str], field: str) 
     assert await mesh.schedules.list() == []
 
 
+async def update(
+    mesh: FakeMesh, *paths: str, allow_missing: bool = False, **values: Any
+) -> schedule_pb2.Schedule:
+    """Call UpdateSchedule with a mask, as a program without the client does."""
+    request = UpdateScheduleRequest(
+        schedule=schedule_pb2.Schedule(name="a", **values),
+        update_mask=FieldMask(paths=paths),
+        allow_missing=allow_missing,
+    )
+    return (await FAKE_OF(mesh).schedules.UpdateSchedule(request)).schedule
+
+
+async def test_a_mask_names_fields_of_the_spawn() -> None:
+    mesh = FakeMesh()
+    before = await mesh.schedules.put("a", cron=CRON, task=TASK, label="daily", budget=Budget(calls=9))
+    other = ScheduledSpawn(task="Other.", model="m")
+    changed = await update(mesh, "spawn.task", cron="* * * * *", spawn=other)
+    assert changed.cron == CRON
+    assert changed.spawn == ScheduledSpawn(task="Other.", label="daily", budget=changed.spawn.budget)
+    assert changed.spawn.budget.max_call_count == 9
+    assert changed.etag != before.etag
+    cleared = await update(mesh, "spawn.label", "spawn.budget")
+    assert cleared.spawn == ScheduledSpawn(task="Other.")
+    assert (await update(mesh, "spawn", spawn=other)).spawn == other
+    assert (await update(mesh, "*", cron=CRON, spawn=ScheduledSpawn(task=TASK))).spawn.model == ""
+
+
+async def test_an_empty_mask_changes_what_is_set_also_in_the_spawn() -> None:
+    mesh = FakeMesh()
+    created = await update(
+        mesh, cron=CRON, time_zone="Europe/Berlin", spawn=ScheduledSpawn(task=TASK), allow_missing=True
+    )
+    assert await update(mesh) == created
+    changed = await update(mesh, spawn=ScheduledSpawn(label="daily"))
+    assert (changed.cron, changed.time_zone) == (CRON, "Europe/Berlin")
+    assert changed.spawn == ScheduledSpawn(task=TASK, label="daily")
+
+
+@pytest.mark.parametrize("path", ["name", "paused", "spawn.nothing", "spawn.run_timeout.seconds", "cron.x"])
+async def test_a_mask_of_another_path_is_refused(path: str) -> None:
+    mesh = FakeMesh()
+    before = await mesh.schedules.put("a", cron=CRON, task=TASK)
+    with pytest.raises(MeshError) as refused:
+        await update(mesh, "cron", path, cron="* * * * *")
+    assert refused.value.reason is Reason.INVALID_REQUEST
+    assert [one.field for one in refused.value.violations] == ["update_mask.paths[1]"]
+    assert await mesh.schedules.get("a") == before
+
+
+@pytest.mark.parametrize("path", ["spawn.task", "spawn"])
+async def test_a_mask_does_not_remove_the_task(path: str) -> None:
+    mesh = FakeMesh()
+    before = await mesh.schedules.put("a", cron=CRON, task=TASK)
+    with pytest.raises(MeshError, match="is required"):
+        await update(mesh, path)
+    assert await mesh.schedules.get("a") == before
+
+
 async def test_unknown_agent_is_refused() -> None:
     with pytest.raises(FailedPrecondition) as refused:
         await FakeMesh().schedules.put("a", cron=CRON, task=TASK, agent="clerk")

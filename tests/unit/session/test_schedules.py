@@ -11,16 +11,12 @@ from spawnmesh_session.domain import schedules
 from spawnmesh_session.domain.schedules import (
     MAX_CAUGHT_UP,
     CatchUpPolicy,
-    Firing,
-    FiringOutcome,
     OverlapPolicy,
     Schedule,
     check_due_times,
     check_schedule_count,
-    cursor_of,
     firing_id_of_call,
     firing_id_of_due,
-    is_too_old,
     newest_due,
     next_due,
     plan_due,
@@ -398,27 +394,6 @@ def test_the_id_of_a_firing_is_of_the_schedule_and_the_occasion() -> None:
     elsewhere = NOW.astimezone(ZoneInfo("America/New_York"))
     assert firing_id_of_due("sch_1", NOW) == firing_id_of_due("sch_1", elsewhere), "one time has one id"
     assert firing_id_of_due("sch_1", NOW) not in ids
-
-
-@pytest.mark.parametrize(
-    ("policy", "hours", "is_old"),
-    [
-        ("NONE", 1, False),
-        ("NONE", 1.01, True),
-        ("LATEST", 1.01, True),
-        ("ALL", 20, False),
-        ("ALL", 20.1, True),
-    ],
-)
-def test_a_due_time_that_was_not_fired_for_long_is_too_old(policy: str, hours: float, is_old: bool) -> None:
-    due = Firing("fir_1", NOW - 9 * timedelta(days=1), NOW - timedelta(hours=hours), FiringOutcome.DUE)
-    assert is_too_old(schedule(catch_up=CatchUpPolicy(policy)), due, NOW) == is_old
-
-
-def test_a_cursor_far_ahead_is_of_a_clock_that_was_wrong() -> None:
-    near, far = NOW + timedelta(minutes=5), NOW + timedelta(days=365)
-    assert cursor_of(schedule(cursor_time=near), NOW) == near
-    assert cursor_of(schedule(cursor_time=far), NOW) == NOW
 
 
 @pytest.mark.parametrize("name", ["localtime", "posixrules", "right/Europe/Berlin", "europe/berlin"])
