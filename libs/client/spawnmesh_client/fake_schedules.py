@@ -19,8 +19,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_client.fake_agents import DEFAULT_AGENT, FakeAgents
 from spawnmesh_client.fake_records import now
 
-_CHANGEABLE = ("cron", "time_zone", "spawn", "overlap", "catch_up")
-_FIXED = frozenset(pb.Schedule.DESCRIPTOR.fields_by_name) - {*_CHANGEABLE}
+_EVERY_PATH = (("cron",), ("time_zone",), ("spawn",), ("overlap",), ("catch_up",))
+_FIXED = frozenset(pb.Schedule.DESCRIPTOR.fields_by_name) - {name for (name,) in _EVERY_PATH}
 _FIELD = r"[\w*,/#-]+"
 _CRON = re.compile(rf"{_FIELD}(?: {_FIELD}){{4}}", re.ASCII)
 _UTC = "UTC"
@@ -53,15 +53,14 @@ class FakeSchedules:
 
     async def UpdateSchedule(self, request: rpc.UpdateScheduleRequest) -> rpc.UpdateScheduleResponse:
         given = request.schedule
-        fields = _changed_fields(request)
+        paths = changed_paths(request.update_mask, given, _FIXED)
         current = self._schedules.get(given.name)
         if current is None and (given.etag or not request.allow_missing):
             raise not_found("schedule", given.name)
         written = pb.Schedule(name=given.name, create_time=now())
         if current is not None:
             written.CopyFrom(current.message)
-        paths = _CHANGEABLE if current is None else fields
-        apply_changes(((name,) for name in paths), given, written)
+        apply_changes(_EVERY_PATH if current is None else paths, given, written)
         self._complete(written)
         if current is None:
             current = self._schedules[given.name] = FakeSchedule(written)
@@ -140,21 +139,11 @@ class FakeSchedules:
             raise invalid("schedule.time_zone", "is no time zone of the IANA database")
         if not schedule.HasField("spawn"):
             raise invalid("schedule.spawn", "is required: it has the task")
+        if not schedule.spawn.task.strip():
+            raise invalid("schedule.spawn.task", "is required")
         self._agents.get(schedule.spawn.agent_id or DEFAULT_AGENT)
         schedule.overlap = schedule.overlap or pb.OVERLAP_POLICY_SKIP
         schedule.catch_up = schedule.catch_up or pb.CATCH_UP_POLICY_NONE
-
-
-def _changed_fields(request: rpc.UpdateScheduleRequest) -> list[str]:
-    """Return the fields that the request changes. A spawn changes as a whole.
-
-    Raises INVALID_REQUEST for any other path.
-    """
-    for index, path in enumerate(request.update_mask.paths):
-        if "." in path:
-            raise invalid(f"update_mask.paths[{index}]", f"is none of {', '.join(_CHANGEABLE)}")
-    paths = changed_paths(request.update_mask, request.schedule, _FIXED)
-    return list(dict.fromkeys(path[0] for path in paths))
 
 
 def _spawn_request(schedule: pb.Schedule, request_id: str) -> SpawnSessionRequest:

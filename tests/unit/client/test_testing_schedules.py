@@ -4,6 +4,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from spawnmesh.session.v1 import schedule_pb2
+from spawnmesh.session.v1.schedule_pb2 import ScheduledSpawn
+from spawnmesh.session.v1.schedule_service_pb2 import UpdateScheduleRequest
 from spawnmesh_client import (
     Budget,
     CatchUpPolicy,
@@ -21,6 +25,7 @@ from spawnmesh_client import (
     sync,
 )
 from spawnmesh_client.testing import FakeMesh
+from spawnmesh_core.errors import MeshError
 
 CRON = "0 9 * * 1-5"
 TASK = "Sum up."
@@ -92,7 +97,7 @@ async def update(
         update_mask=FieldMask(paths=paths),
         allow_missing=allow_missing,
     )
-    return (await FAKE_OF(mesh).schedules.UpdateSchedule(request)).schedule
+    return (await mesh._fake.schedules.UpdateSchedule(request)).schedule
 
 
 async def test_a_mask_names_fields_of_the_spawn() -> None:
@@ -102,7 +107,7 @@ async def test_a_mask_names_fields_of_the_spawn() -> None:
     changed = await update(mesh, "spawn.task", cron="* * * * *", spawn=other)
     assert changed.cron == CRON
     assert changed.spawn == ScheduledSpawn(task="Other.", label="daily", budget=changed.spawn.budget)
-    assert changed.spawn.budget.max_call_count == 9
+    assert changed.spawn.budget.max_model_call_count == 9
     assert changed.etag != before.etag
     cleared = await update(mesh, "spawn.label", "spawn.budget")
     assert cleared.spawn == ScheduledSpawn(task="Other.")
