@@ -186,7 +186,7 @@ def test_the_due_times_are_those_of_a_clock_on_the_wall(
 
 @given(
     cron=st.sampled_from(LINES),
-    time_zone=st.sampled_from([*FORWARD, "UTC", "", "America/Santiago", "Asia/Kathmandu"]),
+    time_zone=st.sampled_from([*FORWARD, "UTC", "America/Santiago", "Asia/Kathmandu"]),
     since=st.timedeltas(timedelta(0), timedelta(days=1_000)),
     span=st.timedeltas(timedelta(0), timedelta(days=40)),
     split=st.floats(0, 1),

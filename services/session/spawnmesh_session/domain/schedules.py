@@ -17,6 +17,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_session.domain.etags import etag_of_values
 
+DEFAULT_ZONE = "UTC"
 MAX_SCHEDULE_COUNT = 100
 """The most schedules of a tenant."""
 MAX_CAUGHT_UP = 100
@@ -30,7 +31,6 @@ KEPT_SESSION_COUNT = 20
 UPCOMING_COUNT = 5
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
-_DEFAULT_ZONE = "UTC"
 _FIELD_COUNT = 5
 _TOO_OLD = timedelta(hours=1)
 _TOO_OLD_TO_CATCH_UP = timedelta(hours=20)  # A request_id is remembered for a day.
@@ -132,7 +132,7 @@ class DuePlan:
 
 def check_due_times(cron: str, time_zone: str, now: datetime) -> None:
     """Raise INVALID_REQUEST for a cron line that is malformed or never due, or an unknown zone."""
-    if (time_zone or _DEFAULT_ZONE) not in _zone_names():
+    if time_zone not in _zone_names():
         raise invalid("schedule.time_zone", "is no time zone of the IANA database")
     if len(cron.split()) != _FIELD_COUNT:
         raise invalid("schedule.cron", "has five fields: minute, hour, day of month, month, day of week")
@@ -146,7 +146,7 @@ def check_due_times(cron: str, time_zone: str, now: datetime) -> None:
 
 def zone_of(time_zone: str) -> ZoneInfo:
     """Return the time zone. Raise KeyError for one that does not exist."""
-    return ZoneInfo(time_zone or _DEFAULT_ZONE)
+    return ZoneInfo(time_zone)
 
 
 @cache

@@ -461,7 +461,7 @@ create table schedules (
     name        text        not null,
     schedule_id text        not null,
     cron        text        not null,
-    time_zone   text        not null,                 -- Empty: UTC.
+    time_zone   text        not null,
     spawn       bytea       not null,                 -- A ScheduledSpawn.
     overlap     text        not null check (overlap in ('SKIP', 'ALLOW', 'REPLACE')),
     catch_up    text        not null check (catch_up in ('NONE', 'LATEST', 'ALL')),

@@ -9,6 +9,7 @@ from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh_core.errors import invalid
 
 from spawnmesh_session.domain.schedules import (
+    DEFAULT_ZONE,
     UPCOMING_COUNT,
     CatchUpPolicy,
     Firing,
@@ -50,7 +51,7 @@ def parse_schedule(message: pb.Schedule, current: Schedule | None, updated_by: s
     return Schedule(
         name=message.name,
         cron=" ".join(parse_text("schedule.cron", message.cron).split()),
-        time_zone=parse_text("schedule.time_zone", message.time_zone),
+        time_zone=parse_text("schedule.time_zone", message.time_zone) or DEFAULT_ZONE,
         spawn=message.spawn.SerializeToString(deterministic=True),
         overlap=_parse_overlap(message.overlap),
         catch_up=_parse_catch_up(message.catch_up),
