@@ -37,3 +37,15 @@ async def shield_until_done(work: Coroutine[Any, Any, T]) -> T:
         if not task.cancelled():
             task.exception()  # Marks the exception as retrieved; the cancelled caller cannot do it.
         raise
+
+
+async def run_all(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutines at the same time; when all have ended, raise the first error, if any.
+
+    Use it in what a job does. A task group of Python 3.11 that fails leaves a request of
+    cancellation to its task, for which `raise_if_cancelled` would take the failure.
+    """
+    results = await asyncio.gather(*coroutines, return_exceptions=True)
+    for error in results:
+        if error is not None:
+            raise error

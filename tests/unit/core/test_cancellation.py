@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from spawnmesh_core.cancellation import raise_if_cancelled, shield_until_done
+from spawnmesh_core.cancellation import raise_if_cancelled, run_all, shield_until_done
 
 
 @pytest.mark.parametrize("loses", ["task_group", "cleanup"])
@@ -70,3 +70,37 @@ async def test_shielded_work_is_completed_before_the_cancellation_is_raised() ->
     await asyncio.wait([task])
     assert task.cancelled()
     assert done == ["work"]
+
+
+async def test_all_have_ended_when_the_first_error_is_raised_and_nothing_was_cancelled() -> None:
+    ended: list[str] = []
+
+    async def fail(name: str) -> None:
+        ended.append(name)
+        raise OSError(name)
+
+    async def succeed() -> None:
+        await asyncio.sleep(0)
+        ended.append("c")
+
+    with pytest.raises(OSError, match="a"):
+        await run_all(fail("a"), fail("b"), succeed())
+    assert sorted(ended) == ["a", "b", "c"]
+    raise_if_cancelled()
+
+
+async def test_a_cancellation_ends_all_of_them() -> None:
+    ended: list[int] = []
+
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(number)
+
+    running = asyncio.create_task(run_all(wait(1), wait(2)))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert sorted(ended) == [1, 2]

@@ -4,13 +4,13 @@ One worker at a time has the job of a webhook, and sends what is due. So a webho
 fails, takes one place of the worker, however many messages wait for it.
 """
 
-import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
+from spawnmesh_core.cancellation import run_all
 from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, JobKind, NewJob
@@ -108,9 +108,7 @@ class WebhookDeliverer:
                     left.clear()
                 await self._record(tenant_id, webhook, delivery, attempt)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(CONCURRENT_REQUESTS, len(left))):
-                group.create_task(send_in_turn())
+        await run_all(*(send_in_turn() for _ in range(min(CONCURRENT_REQUESTS, len(left)))))
         if is_failing and attempts[0].error:
             await self._expire(tenant_id, webhook)
 

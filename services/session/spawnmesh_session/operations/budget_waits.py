@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spawnmesh_core.cancellation import run_all
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
@@ -114,9 +115,7 @@ class BudgetWaits:
                     connection, tenant_id, budget_session_id, after_id=after_id, limit=_PAGE
                 )
             places = asyncio.Semaphore(_CONCURRENT)
-            async with asyncio.TaskGroup() as waking:
-                for run_id in waiting:
-                    waking.create_task(self._wake_run(tenant_id, run_id, places))
+            await run_all(*(self._wake_run(tenant_id, run_id, places) for run_id in waiting))
             if len(waiting) < _PAGE:
                 return
             after_id = waiting[-1]

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.cancellation import run_all
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
@@ -140,8 +141,4 @@ class FamilyKiller:
                     if not refused_with(error, Reason.WRITER_CLAIM_LOST, Reason.NOT_FOUND):
                         raise
 
-        # A task group that fails leaves a request of cancellation to its task, which ends a job.
-        fenced = await asyncio.gather(*map(fence, killed), return_exceptions=True)
-        for error in fenced:
-            if error is not None:
-                raise error
+        await run_all(*map(fence, killed))
