@@ -84,7 +84,7 @@ class WebhookDeliverer:
     async def at_end(self, connection: Connection, job: ClaimedJob, is_dead: bool) -> None:
         """Enqueue the job anew for messages that were stored after it had looked.
 
-        Who stores a message locks the job, so it is seen here, or its job is another one.
+        A call that stores a message locks the job, so the message is seen here, or has another job.
         """
         webhook = await webhooks.find_webhook_by_id(connection, job.tenant_id, job.key)
         wait = await webhook_deliveries.time_to_next(connection, job.tenant_id, job.key)
