@@ -17,8 +17,8 @@ from spawnmesh_devstack.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"spawnmesh-client", "spawnmesh-calls", "spawnmesh-core", "spawnmesh-protos"}
-# The last one is a dependency of grpcio.
-OTHERS = {"grpcio", "protobuf", "googleapis-common-protos", "typing-extensions"}
+# The last one is a dependency of grpcio. The one before it verifies messages of webhooks, and needs nothing.
+OTHERS = {"grpcio", "protobuf", "googleapis-common-protos", "standardwebhooks", "typing-extensions"}
 PROGRAM = """
 import asyncio, os
 from spawnmesh_client import Attachment, FailedPrecondition, connect
