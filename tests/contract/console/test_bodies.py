@@ -87,7 +87,7 @@ async def _chunked(
     sending = asyncio.create_task(send())
     try:
         answer = await reader.read(65_536)
-    except ConnectionResetError:  # The answer is lost with the bytes that were not read.
+    except (ConnectionResetError, BrokenPipeError):  # The answer is lost with the bytes that were not read.
         answer = b""
     finally:
         sending.cancel()
