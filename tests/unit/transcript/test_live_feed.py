@@ -153,7 +153,7 @@ def test_the_text_of_a_draft_is_confirmed_by_its_entry_or_retracted(steps: list[
         watcher.look(stored, 3)
     assert watcher.seq == len(stored.entries)
     if stored.draft is not None and stored.has_lost:
-        # What was lost is seen when the run has gone on: it writes that again in larger pieces,
+        # The lost text is seen when the run has gone on: it writes that again in larger pieces,
         # and the one behind them shows the watcher that it has missed something.
         for _ in range(2):
             stored.grow("a")
