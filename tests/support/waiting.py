@@ -2,11 +2,14 @@
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
+
+MINUTE, DAY = 60.0, 86_400.0
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.05
 
@@ -30,6 +33,17 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], *, within_second
         if not limit.expired():
             raise
         raise AssertionError(f"not true within {within_seconds:g} s: {_source_of(condition)}") from None
+
+
+async def time_left_in(period: float, seconds: float = 15.0) -> None:
+    """Return when so many seconds are left of the calendar minute or day of UTC: at once, or in the next.
+
+    What is counted for each minute or day begins again with the next one. A test that counts would
+    otherwise fail now and then.
+    """
+    left = period - time.time() % period
+    if left < seconds:
+        await asyncio.sleep(left + 0.1)
 
 
 def _source_of(condition: Callable[[], object]) -> str:

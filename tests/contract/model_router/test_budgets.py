@@ -27,7 +27,7 @@ from tests.support.model_router.provider import (
     slowly,
     sse,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import MINUTE, eventually, time_left_in
 
 HELLO = [user("hello, " * 40)]  # 280 bytes: 70 tokens by the estimate.
 
@@ -89,6 +89,7 @@ async def test_Generate__a_caller_who_leaves_pays_for_what_was_read_and_said(wor
     stall = Stall((chunk({"role": "assistant", "content": said}),))
     world.provider.on("one", stall, sse(*chat("one")))
     router = await world.router()
+    await time_left_in(MINUTE)
     await router.prepare(1, max_tokens_per_minute=50)
     await router.hang_up_after(2, world.ref("one"), stall.reached.wait)
 
@@ -188,6 +189,7 @@ async def test_Generate__a_provider_that_only_fails_costs_nothing(
 
 async def test_Generate__the_refusal_has_retry_info(world: World) -> None:
     router = await world.router()
+    await time_left_in(MINUTE)
     await router.prepare(1, max_tokens_per_minute=1)
     first: Answered = await router.generate(world.ref("one"))
     assert first.text == "one"

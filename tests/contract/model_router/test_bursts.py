@@ -15,6 +15,7 @@ from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import Answered, Router, World
 from tests.support.model_router.process import RouterProcess, open_router_process
 from tests.support.model_router.provider import chat, sse
+from tests.support.waiting import MINUTE, time_left_in
 
 
 @pytest.fixture
@@ -74,6 +75,7 @@ async def test_Generate__a_row_that_is_locked_is_no_database_that_is_away(
 ) -> None:
     monkeypatch.setattr(bulkhead, "_OPEN_SECONDS", 60.0)
     router = await world.router(world.config(), database_timeout_seconds=2.0)  # The machine may be slow.
+    await time_left_in(MINUTE)
     await router.prepare(1, max_requests_per_minute=10)
     other = replace(
         await world.router(), peer=router.peer, stub=router.stub

@@ -17,7 +17,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.support import tenancy
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.provider import chat, openai_error, sse
-from tests.support.waiting import eventually
+from tests.support.waiting import MINUTE, eventually, time_left_in
 
 BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
 
@@ -47,6 +47,7 @@ async def counted(world: World, router: Router) -> tuple[int, int]:
 async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_more(world: World) -> None:
     first, other = await world.router(), await world.router()
     second = await world.router(tenant=first.tenant)
+    await time_left_in(MINUTE)
     for router in (first, other):
         await router.prepare(
             7, max_requests_per_minute=1, blind_model_policy=routing_pb2.BLIND_MODEL_POLICY_REFUSE
@@ -125,6 +126,7 @@ async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created
         with pytest.raises(MeshError) as caught:
             await router.prepare(stale)
         assert caught.value.reason is Reason.CONFLICT
+    await time_left_in(MINUTE)
     assert await router.prepare(4, max_requests_per_minute=1) == 4
     assert (await router.generate(world.ref("one"))).text == "one"
     kept = await counted(world, router)

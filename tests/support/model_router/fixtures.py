@@ -32,6 +32,7 @@ from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 from tests.support import tenancy
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
+from tests.support.waiting import DAY, time_left_in
 
 if TYPE_CHECKING:  # The stubs' generator names it in the type stub alone.
     from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
@@ -116,7 +117,12 @@ class Router:
         return await self.send_policy(version + 1, **policy) - 1
 
     async def send_policy(self, version: int, **policy: Any) -> int:
-        """Send the tenant's policy with this version. Return the version that holds."""
+        """Send the tenant's policy with this version. Return the version that holds.
+
+        A day in which spending is to be counted goes on for a while.
+        """
+        if "max_spend_micros_per_day" in policy:
+            await time_left_in(DAY)
         token = TokenMinter("session", self.keys / "session.pem").service_token(self.tenant)
         with use_token(token):
             return await tenancy.prepare(self.peer, version, routing=routing_pb2.RoutingPolicy(**policy))

@@ -33,6 +33,7 @@ from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.plugins import Plugin, plugged
 from tests.support.session.remains import REPORT, Remains
 from tests.support.session.worker import components_of, make_due, work_once
+from tests.support.waiting import MINUTE, time_left_in
 
 DELETING, DELETED = tenant_pb2.TENANT_STATE_DELETING, tenant_pb2.TENANT_STATE_DELETED
 
@@ -170,6 +171,7 @@ async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or
         )
         with pytest.raises(MeshError):  # The plugin was asked; the draft is in no transcript.
             await mesh.run(held, mesh.runs.FinalizeRun, draft)
+        await time_left_in(MINUTE)
         refusals = [await generate(mesh, peers) for _ in range(2)]
         assert refusals[-1] is Reason.BUDGET_EXCEEDED
         before = await remains.everywhere(mesh.tenant)
