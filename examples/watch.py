@@ -1,4 +1,4 @@
-"""Print the events of a session until it has ended. With a cursor, begin behind that event.
+"""Print the events of a session until it has ended. With a number, begin behind that event.
 
 python examples/watch.py ses_01k… 7
 """
@@ -13,7 +13,7 @@ async def main(session_id: str, after: str = "0") -> None:
     async with connect() as mesh:
         async for event in mesh.events(session_id, after=int(after)):
             what = event.run_state if event.kind is EventKind.RUN else event.detail
-            print(event.cursor, event.kind, what or "", flush=True)
+            print(event.number, event.kind, what or "", flush=True)
 
 
 if __name__ == "__main__":

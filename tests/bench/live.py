@@ -4,7 +4,7 @@ The delay of an answer is from the time at which its first piece leaves the prov
 has the delta with it. The floor is the time until a caller of the router has the same piece: on the
 way to the watcher there are also the runner, a committed row and its notification. Both are measured
 in turn, first with ten watchers on the mesh, and then with 490 more. Those are streams of another
-client process: ten on each of 49 transcripts, which together grow by five entries a second.
+client process: ten on each of 49 sessions, whose transcripts together grow by five entries a second.
 
 The cost is processor time for a second of an answer of 50 pieces a second, which one watcher reads.
 Its floor is the same answer of a tenant that masks secrets: of that, no text is written before its
@@ -29,10 +29,10 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh.session.v1.session_pb2 import SESSION_MODE_SESSION
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
-from spawnmesh.transcript.v1 import live_service_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
-from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.members import Member, Readiness, base_environment
@@ -63,7 +63,7 @@ WRITES_BOUND = 10.5
 RATIO_BOUND = 9.0
 COST_BOUND = 2.0
 IDLE_PAUSE_SECONDS = 3.0
-_COSTLY = ("runner", "transcript", "model-router", "postgres")
+_COSTLY = ("runner", "session", "transcript", "model-router", "postgres")
 _WRITTEN = "select n_tup_ins from pg_stat_user_tables where relid = 'transcript.draft_pieces'::regclass"
 _STATISTICS_SECONDS = 12.0  # An idle connection reports what it did after ten seconds.
 _STREAM_SECONDS = 3600.0
@@ -90,7 +90,7 @@ async def run(bench: Bench) -> None:
         heard = [await exits.enter_async_context(_conversation(mesh, TELLER)) for _ in range(MEASURED)]
         bench.report(f"live: {MEASURED} watchers, one answer at a time")
         await _delay(bench, "live", mesh, heard)
-        async with _other_watchers(bench, stack):
+        async with _other_watchers(bench, stack, mesh):
             await _delay(bench, "live.500_watchers", mesh, heard)
         clear, floor = [
             await exits.enter_async_context(_conversation(one, LONG_TELLER)) for one in (mesh, masked)
@@ -131,13 +131,13 @@ class Conversation:
 
     mesh: WireMesh
     session_id: str
-    _events: "asyncio.Queue[tuple[int, pb.WatchTranscriptResponse]]" = field(default_factory=asyncio.Queue)
+    _events: "asyncio.Queue[tuple[int, WatchSessionResponse]]" = field(default_factory=asyncio.Queue)
 
     async def watch(self) -> None:
         """Keep each event with the time at which it came."""
-        peer = self.mesh.service("transcript")
-        request = pb.WatchTranscriptRequest(session_id=self.session_id)
-        method = LiveServiceStub(peer.channel).WatchTranscript
+        peer = self.mesh.service("session")
+        request = WatchSessionRequest(session_id=self.session_id, with_transcript=True)
+        method = SessionServiceStub(peer.channel).WatchSession
         async for event in peer.stream(method, request, timeout_seconds=_STREAM_SECONDS):
             self._events.put_nowait((monotonic_ns(), event))
 
@@ -220,8 +220,8 @@ async def _delay(bench: Bench, name: str, mesh: WireMesh, heard: Sequence[Conver
 
 
 @asynccontextmanager
-async def _other_watchers(bench: Bench, stack: Stack) -> AsyncIterator[None]:
-    """Watch other transcripts, some of which grow, with many streams of another process.
+async def _other_watchers(bench: Bench, stack: Stack, mesh: WireMesh) -> AsyncIterator[None]:
+    """Watch other sessions, some of which grow, with many streams of another process.
 
     At the end, record the streams that broke, and the entries that did not come.
     """
@@ -229,7 +229,7 @@ async def _other_watchers(bench: Bench, stack: Stack) -> AsyncIterator[None]:
         _meters(stack) as meters,
         transcripts(stack, ALWAYS_OFF, TENANT) as begin,
     ):
-        others = [await begin() for _ in range(OTHERS)]
+        others = [await begin(await _ended_run(mesh)) for _ in range(OTHERS)]
         before = await _idle(meters)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.bench.live_watchers"),
@@ -252,7 +252,7 @@ async def _other_watchers(bench: Bench, stack: Stack) -> AsyncIterator[None]:
             count = OTHERS * WATCHERS_OF_OTHER
             bench.report(
                 f"live: {MEASURED} watchers, one answer at a time, and {count} watchers of {OTHERS} other "
-                f"transcripts, to which {1 / GROWTH_PAUSE_SECONDS:g} entries are appended in a second"
+                f"sessions, to which {1 / GROWTH_PAUSE_SECONDS:g} entries are appended in a second"
             )
             growth = asyncio.create_task(_grow(others))
             try:
@@ -269,6 +269,13 @@ async def _other_watchers(bench: Bench, stack: Stack) -> AsyncIterator[None]:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+async def _ended_run(mesh: WireMesh) -> str:
+    """Return an open session whose run has ended."""
+    session = await mesh.spawn(TASK, model=TELLER, mode=SESSION_MODE_SESSION)
+    await mesh.wait(session.session_id, _ANSWER_SECONDS)
+    return session.session_id
 
 
 async def _grow(others: Sequence[Transcript]) -> None:
@@ -300,7 +307,7 @@ async def _idle(meters: Meters) -> Used:
 
 def _record_idle(bench: Bench, before: Used, after: Used) -> None:
     more = after.minus(before)
-    for process in ("transcript", "postgres"):
+    for process in ("session", "transcript", "postgres"):
         share = more.cpu_seconds[process] * 100
         bench.record(Metric(f"live.500_watchers.idle.cpu.{process}", share, "% of a core", None, None, 1))
 

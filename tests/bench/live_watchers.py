@@ -1,4 +1,4 @@
-"""`python -m tests.bench.live_watchers`: watch transcripts with many streams of one client.
+"""`python -m tests.bench.live_watchers`: watch sessions with many streams of one client.
 
 The first line of standard input is a JSON object: the targets, a token, and the number of streams
 for each session. A line is printed when all streams have begun. The second line is the number of
@@ -10,8 +10,8 @@ import json
 import sys
 from collections import Counter
 
-from spawnmesh.transcript.v1 import live_service_pb2 as pb
-from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 
@@ -29,9 +29,9 @@ class _Watchers:
 
     async def watch(self, mesh: WireMesh, session_id: str) -> None:
         """Count the entries of one stream."""
-        peer = mesh.service("transcript")
-        method = LiveServiceStub(peer.channel).WatchTranscript
-        request, is_silent = pb.WatchTranscriptRequest(session_id=session_id), True
+        peer = mesh.service("session")
+        method = SessionServiceStub(peer.channel).WatchSession
+        request, is_silent = WatchSessionRequest(session_id=session_id, with_transcript=True), True
         try:
             async for answer in peer.stream(method, request, timeout_seconds=_STREAM_SECONDS):
                 if is_silent:

@@ -105,7 +105,10 @@ class Transcript:
             await self.peer.unary(self.stub.CloseWindow, request)
 
 
-Begin = Callable[[], Awaitable[Transcript]]
+Begin = Callable[..., Awaitable[Transcript]]
+"""Begin a transcript without a session, or become the writer of a session's."""
+
+_ABOVE_EVERY_RUN = 1000  # An epoch.
 
 
 async def run(bench: Bench) -> None:
@@ -154,10 +157,14 @@ async def transcripts(stack: Stack, sampler: Sampler, tenant_id: str = TENANT) -
     async with open_peer(process, "transcript", stack.targets["transcript"]) as peer:
         stub: TranscriptServiceAsyncStub = TranscriptServiceStub(peer.channel)
 
-        async def begin() -> Transcript:
-            session_id, claim = new_id(IdKind.SESSION), pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=1)
-            with impersonate(tenant_id):
-                await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=session_id))
+        async def begin(known_session_id: str = "") -> Transcript:
+            session_id = known_session_id or new_id(IdKind.SESSION)
+            claim = pb.WriterClaim(
+                run_id=new_id(IdKind.RUN), epoch=_ABOVE_EVERY_RUN if known_session_id else 1
+            )
+            if not known_session_id:
+                with impersonate(tenant_id):
+                    await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=session_id))
             token = minter.run_token(tenant_id, session_id, claim.run_id, claim.epoch, 3600)
             with use_token(token):
                 await peer.unary(

@@ -33,8 +33,8 @@ async def one_run(mesh: Mesh, _: Path) -> Record:
     result = await session.result(timeout=60)
     seen += [result.text, result.run.run_id == session.latest_run.run_id, result.run.state]
     events = [event async for event in session.events()]
-    seen += [(event.cursor, event.kind, event.run_state) for event in events]
-    seen += [event.cursor async for event in mesh.events(session.session_id, after=3)]
+    seen += [(event.number, event.kind, event.run_state) for event in events]
+    seen += [event.number async for event in mesh.events(session.session_id, after=3)]
     entries = [entry async for entry in session.transcript()]
     seen += [(entry.seq, entry.kind, entry.role, entry.text) for entry in entries]
     ended = await session.refresh()

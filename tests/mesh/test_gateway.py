@@ -134,7 +134,7 @@ async def test_watch_lives_while_its_session_does(mesh: Mesh) -> None:
     stub = SessionServiceStub(mesh.service("session").channel)
     request = session_rpc.WatchSessionRequest(session_id=session.session_id)
     async for answer in mesh.service("session").stream(stub.WatchSession, request, timeout_seconds=120):
-        kinds.append(session_pb2.RunState.Name(answer.event.run_state))
+        kinds.append(session_pb2.RunState.Name(answer.session_event.run_state))
         if kinds[-1] == "RUN_STATE_SUCCEEDED":
             break
     assert kinds[-1] == "RUN_STATE_SUCCEEDED"

@@ -67,11 +67,13 @@ async def test_watch_is_server_sent_events(client: Client) -> None:
     session_id = await client.spawned()
     watched = await client.call("GET", f"/v1/sessions/{session_id}:watch")
     assert watched.headers["content-type"] == "text/event-stream"
-    cursors = [int(one["event"]["cursor"]) for one in watched.events]
-    assert cursors == list(range(1, len(cursors) + 1))
-    assert watched.events[-1]["event"]["kind"] == "SESSION_EVENT_KIND_CLOSED"
-    later = await client.call("GET", f"/v1/sessions/{session_id}:watch?after_cursor={cursors[-2]}")
-    assert [one["event"]["cursor"] for one in later.events] == [str(cursors[-1])]
+    numbers = [int(one["session_event"]["number"]) for one in watched.events]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert watched.events[-1]["session_event"]["kind"] == "SESSION_EVENT_KIND_CLOSED"
+    cursor = watched.events[-2]["cursor"]
+    for behind in (f"cursor={cursor}", f"after_event={numbers[-2]}"):
+        later = await client.call("GET", f"/v1/sessions/{session_id}:watch?{behind}")
+        assert later.events == watched.events[-1:]
 
 
 async def test_resource_is_written_from_the_body_and_named_by_the_path(client: Client) -> None:

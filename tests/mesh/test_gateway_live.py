@@ -1,4 +1,4 @@
-"""An answer over HTTP while its model gives it: server-sent events of WatchTranscript."""
+"""An answer over HTTP while its model gives it: server-sent events of WatchSession."""
 
 import asyncio
 import json
@@ -16,14 +16,13 @@ from tests.support.mesh.plain_http import request
 
 
 async def watch(address: str, token: str, session_id: str, cursor: str = "") -> AsyncIterator[dict[str, Any]]:
-    """Yield the messages behind the cursor as they come. The stream does not end."""
-    url = f"http://{address}/v1/transcripts/{session_id}:watch"
+    """Yield the messages behind the cursor as they come, to the end of the session."""
+    url = f"http://{address}/v1/sessions/{session_id}:watch"
+    params = {"cursor": cursor, "with_transcript": "true"}
     async with (
         asyncio.timeout(120),
         ClientSession() as http,
-        http.get(
-            url, params={"cursor": cursor}, headers={"authorization": f"Bearer {token}"}, timeout=None
-        ) as answer,
+        http.get(url, params=params, headers={"authorization": f"Bearer {token}"}, timeout=None) as answer,
     ):
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         async for line in answer.content:
@@ -49,7 +48,8 @@ async def test_text_of_an_answer_comes_before_its_entry_and_a_cursor_continues(
             first.append(message)
             if len([one for one in first if "draft_delta" in one]) == 3:
                 break
-    assert "entry_appended" not in first[0], "the first message is the position"
+    assert first[0]["session_event"]["kind"] == "SESSION_EVENT_KIND_PROVISIONING"
+    assert {one["session_id"] for one in first} == {session_id}
     deltas = [one for one in first if "draft_delta" in one]
     assert [one["draft_delta"].get("begins_draft", False) for one in deltas] == [True, False, False]
     assert {one["draft_delta"]["model"] for one in deltas} == {SCRIPTED_SLOW}

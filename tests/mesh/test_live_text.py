@@ -38,15 +38,15 @@ async def tenant(stack: Stack) -> str:
     return await new_tenant(stack)
 
 
-def connected(stack: Stack, tenant: str, transcript: str) -> AbstractAsyncContextManager[WireMesh]:
-    """Connect as a client of the tenant, with transcript at this target."""
+def connected(stack: Stack, tenant: str, session: str) -> AbstractAsyncContextManager[WireMesh]:
+    """Connect as a client of the tenant, with session at this target."""
     token = stack.client_token(tenant)
-    return connect_wire(session=stack.targets["session"], transcript=transcript, token=token)
+    return connect_wire(session=session, transcript=stack.targets["transcript"], token=token)
 
 
 @pytest.fixture
 async def mesh(stack: Stack, tenant: str) -> AsyncIterator[WireMesh]:
-    async with connected(stack, tenant, stack.targets["transcript"]) as client:
+    async with connected(stack, tenant, stack.targets["session"]) as client:
         yield client
 
 
@@ -111,8 +111,8 @@ async def test_watcher_whose_connection_is_cut_again_and_again_gets_each_byte_on
         return all(len(one.drafts.completed) == count for one in (whole, watcher))
 
     async with (
-        listening(CuttingLink(to_address(stack.targets["transcript"]))) as link,
-        connected(stack, tenant, transcript=link.target) as cut_mesh,
+        listening(CuttingLink(to_address(stack.targets["session"]))) as link,
+        connected(stack, tenant, session=link.target) as cut_mesh,
     ):
         watcher = Watcher(cut_mesh, session.session_id, cut_soon, may_resume)
         async with watching(whole, watcher):
@@ -140,8 +140,9 @@ async def test_watcher_whose_connection_is_cut_again_and_again_gets_each_byte_on
     assert watcher.cuts_within_drafts >= CUTS_WITHIN_DRAFTS
 
 
-async def test_killed_transcript_service_takes_no_text_from_its_watchers(
-    stack: Stack, mesh: WireMesh, provider: LoopbackProvider
+@pytest.mark.parametrize("killed", ["transcript", "session"])
+async def test_killed_service_takes_no_text_from_its_watchers(
+    stack: Stack, mesh: WireMesh, provider: LoopbackProvider, killed: str
 ) -> None:
     speech = Speech()
     provider.on("thinker", speech)
@@ -149,13 +150,13 @@ async def test_killed_transcript_service_takes_no_text_from_its_watchers(
     watchers = [Watcher(mesh, session.session_id) for _ in range(3)]
     async with watching(*watchers):
         await speak(speech, 1, *watchers)
-        await stack.processes["transcript"].kill()
+        await stack.processes[killed].kill()
         await speak(speech, 2)
-        await stack.restart("transcript")
+        await stack.restart(killed)
         await speak(speech, 3, *watchers)
-        await stack.processes["transcript"].kill()
+        await stack.processes[killed].kill()
         await speak(speech, 4)
-        await stack.restart("transcript")
+        await stack.restart(killed)
         # A busy machine may start the service too slowly for a run that has its answer already.
         speech.end()
         entries = await entries_after_success(mesh, session.session_id)

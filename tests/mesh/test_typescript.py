@@ -110,7 +110,7 @@ async def test_program_of_a_user_spawns_watches_and_catches_refusals(stack: Stac
         )
     )
     events = found.pop("events")
-    assert [cursor for cursor, *_ in events] == list(range(1, len(events) + 1))
+    assert [number for number, *_ in events] == list(range(1, len(events) + 1))
     assert (events[0][1], events[-1][1]) == ("PROVISIONING", "CLOSED")
     assert [state for _, kind, state in events if kind == "RUN"][-1] == "SUCCEEDED"
     text = found.pop("text")
@@ -178,7 +178,7 @@ async def test_watch_goes_on_after_its_connection_is_cut(stack: Stack, programs:
             if process.returncode is None:
                 process.kill()
     assert (code, errors.decode()) == (0, "")
-    assert [cursor for cursor, _, _ in seen] == list(range(1, len(seen) + 1))
+    assert [number for number, _, _ in seen] == list(range(1, len(seen) + 1))
     assert seen[-1][1] == "CLOSED"
 
 

@@ -18,7 +18,6 @@ import { ArchiveService } from "./gen/spawnmesh/transcript/v1/archive_service_pb
 import { CompactionService } from "./gen/spawnmesh/transcript/v1/compaction_service_pb.js";
 import { FileService } from "./gen/spawnmesh/transcript/v1/file_service_pb.js";
 import { IntegrityService } from "./gen/spawnmesh/transcript/v1/integrity_service_pb.js";
-import { LiveService } from "./gen/spawnmesh/transcript/v1/live_service_pb.js";
 import { SearchService } from "./gen/spawnmesh/transcript/v1/search_service_pb.js";
 import { StorageService } from "./gen/spawnmesh/transcript/v1/storage_service_pb.js";
 import { TranscriptService } from "./gen/spawnmesh/transcript/v1/transcript_service_pb.js";
@@ -83,9 +82,6 @@ export class Services {
   }
   get integrity(): Client<typeof IntegrityService> {
     return this.client(IntegrityService, "transcript");
-  }
-  get live(): Client<typeof LiveService> {
-    return this.client(LiveService, "transcript");
   }
   get search(): Client<typeof SearchService> {
     return this.client(SearchService, "transcript");

@@ -14,14 +14,13 @@ import { downloadFile } from "./downloads.js";
 import { type Entry, entryView } from "./entries.js";
 import { MeshError, ResultTimeout, RunFailed } from "./errors.js";
 import type { Session as WireSession } from "./gen/spawnmesh/session/v1/session_pb.js";
-import { type LiveEvent, type LiveOptions, live } from "./live.js";
+import { type LiveEvent, type LiveOptions, live, sessionEvents } from "./live.js";
 import { newRequestId } from "./request_id.js";
-import { type Clock, continued, PATIENCE_MS, Patience } from "./retry.js";
+import { type Clock, PATIENCE_MS, Patience } from "./retry.js";
 import type { Services } from "./services.js";
 import type { OnProgress } from "./transfers.js";
 import {
   type AttachedFile,
-  eventView,
   type OutputSet,
   outputSetView,
   type RunView,
@@ -113,38 +112,38 @@ export class Session {
   }
 
   /**
-   * Yield the events after the cursor, each once and in order, until a terminal one. A broken
-   * connection or a restart of the service is survived; throws after a minute without an answer. Leave
-   * the loop, or abort the signal, to end the watch.
+   * Yield the events with a number above `after`, each once and in order, until the session has ended. A
+   * broken connection or a restart of the service is survived; throws after a minute without an answer.
+   * Leave the loop, or abort the signal, to end the watch. To continue in another program, pass the
+   * `number` of the last event.
    */
-  async *events(
-    options: { afterCursor?: number; signal?: AbortSignal } = {},
+  events(
+    options: { after?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<SessionEvent, void, undefined> {
-    let cursor = options.afterCursor ?? 0;
-    const open = (signal: AbortSignal) =>
-      this.wire.watchSession({ sessionId: this.id, afterCursor: BigInt(cursor) }, { signal });
-    for await (const { event } of continued(open, this.#connection.clock, options.signal)) {
-      if (event === undefined) continue;
-      cursor = Number(event.cursor);
-      yield eventView(event);
-    }
+    return sessionEvents(this.#connection, this.id, options);
   }
 
   /**
    * Yield the events of the session, the text of its answers while models give them, and the entries of
-   * its transcript, each once and in order, until a terminal event.
+   * its transcript, each once and in order, until the session has ended.
    *
    * The text of an answer is followed by the entry that has exactly this text, with `completesDraft`, or by
    * `retracted`. The end of a run comes behind all its entries. A tenant that masks secrets has no such
    * text: its answers come as entries alone.
    *
-   * A broken connection or a restart of a service is survived; throws after a minute without an answer, and
-   * NotFound if the session is deleted. Leave the loop, or abort the signal, to end the watch. To continue
-   * in another program, pass the last `cursor` as `after`.
+   * With descendants, it yields the same of each session below this one, until all have ended. `sessionId`
+   * says of which. That of a session begins behind its CHILD_SPAWNED; there is no other order between two
+   * sessions.
+   *
+   * A broken connection or a restart of a service is survived; throws after a minute without an answer.
+   * Leave the loop, or abort the signal, to end the watch. To continue in another program, pass the last
+   * `cursor` as `after`.
+   *
+   * Throws NotFound when the session is deleted, and InvalidArgument for a text that is no cursor of such a
+   * watch of this session.
    */
   live(options: LiveOptions = {}): AsyncGenerator<LiveEvent, void, undefined> {
-    const source = { ...this.#connection, sessionId: this.id, events: this.events.bind(this) };
-    return live(source, options);
+    return live(this.#connection, this.id, options);
   }
 
   /**

@@ -174,13 +174,14 @@ export interface OutputSet {
 
 /** An event in the life of a session. */
 export interface SessionEvent {
-  /** The position of the event, from 1. Pass it as `afterCursor` to continue behind it. */
-  readonly cursor: number;
+  /** The place of the event in the session, from 1. Pass it to `events` as `after` to continue behind it. */
+  readonly number: number;
   readonly type: SessionEventType;
   readonly time: Date | undefined;
   readonly runId: string | undefined;
   /** The state that the run reached. */
   readonly runState: RunState | undefined;
+  /** The child, if the type is CHILD_SPAWNED or CHILD_ANNOUNCED. */
   readonly childSessionId: string | undefined;
   /** The output set, if the type is FILES_PUBLISHED. */
   readonly setId: string | undefined;
@@ -259,7 +260,7 @@ export function usageView(usage: WireUsage | undefined): TokenUsage {
 
 export function eventView(event: WireEvent): SessionEvent {
   return {
-    cursor: Number(event.cursor),
+    number: Number(event.number),
     type: nameOf(WireEventKind, event.kind),
     time: dateOf(event.eventTime),
     runId: present(event.runId),

@@ -25,7 +25,7 @@ import { RunState, SessionEventKind } from "#dist/gen/spawnmesh/session/v1/sessi
 import { SessionService } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
 import type { AgentProfile } from "#dist/gen/spawnmesh/session/v1/tenant_pb.js";
 import { TenantService } from "#dist/gen/spawnmesh/session/v1/tenant_service_pb.js";
-import { FakeClock, meshAt, refusal, serve } from "./server.js";
+import { FakeClock, happened, meshAt, refusal, serve } from "./server.js";
 
 const ID = "apr_00000000000000000000000000";
 const SESSION = "ses_00000000000000000000000000";
@@ -255,7 +255,7 @@ test("a wait and a watch go on while a run waits for an approval", async (t) => 
       watchSession: async function* () {
         const states = [RunState.WAITING_APPROVAL, RunState.QUEUED, RunState.SUCCEEDED];
         for (const [index, runState] of states.entries()) {
-          yield { event: { cursor: BigInt(index + 1), kind: SessionEventKind.RUN, runState } };
+          yield happened({ number: BigInt(index + 1), kind: SessionEventKind.RUN, runState });
         }
       },
     }),

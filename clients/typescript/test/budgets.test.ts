@@ -17,7 +17,7 @@ import {
   type SpawnSessionRequest,
 } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
 import type { Mesh } from "#dist/mesh.js";
-import { FakeClock, meshAt, refusal, serve } from "./server.js";
+import { FakeClock, happened, meshAt, refusal, serve } from "./server.js";
 
 const ID = "ses_00000000000000000000000000";
 const PARENT = "ses_00000000000000000000000001";
@@ -56,8 +56,7 @@ async function waiting(
       },
       getSession: () => ({ session }),
       watchSession: async function* () {
-        const event = { cursor: 1n, kind: SessionEventKind.BUDGET_CHANGED, detail: "by ada" };
-        yield { event };
+        yield happened({ number: 1n, kind: SessionEventKind.BUDGET_CHANGED, detail: "by ada" });
       },
     });
     router.service(BudgetService, {

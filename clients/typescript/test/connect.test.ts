@@ -11,7 +11,7 @@ import {
   SessionService,
   type SpawnSessionRequest,
 } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
-import { serve, serveWeb } from "./server.js";
+import { happened, serve, serveWeb } from "./server.js";
 
 const ID = "ses_00000000000000000000000000";
 
@@ -158,16 +158,16 @@ for (const [protocol, type] of [
           return { session: { sessionId: ID } };
         },
         watchSession: async function* () {
-          yield { event: { cursor: 1n } };
-          yield { event: { cursor: 2n } };
+          yield happened({ number: 1n });
+          yield happened({ number: 2n });
         },
       }),
     );
     const mesh = connectWeb({ url, token: "t", protocol });
     const session = await mesh.session(ID);
-    const cursors: number[] = [];
-    for await (const event of session.events()) cursors.push(event.cursor);
-    assert.deepEqual(cursors, [1, 2]);
+    const numbers: number[] = [];
+    for await (const event of session.events()) numbers.push(event.number);
+    assert.deepEqual(numbers, [1, 2]);
     const byPath = mesh.spawn("Read.", { attachments: [{ path: "a.txt" }] });
     await assert.rejects(byPath, /a browser reads no paths/);
   });

@@ -1,263 +1,171 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
-import type { MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
+import { WireType } from "@bufbuild/protobuf/wire";
 import { Code } from "@connectrpc/connect";
 import type { LiveEvent } from "@spawnmesh/client";
 import { Role } from "#dist/gen/spawnmesh/content/v1/message_pb.js";
-import { RunState, SessionEventKind, SessionState } from "#dist/gen/spawnmesh/session/v1/session_pb.js";
-import { SessionService } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
-import {
-  LiveService,
-  type WatchTranscriptResponseSchema,
-} from "#dist/gen/spawnmesh/transcript/v1/live_service_pb.js";
-import { TranscriptService } from "#dist/gen/spawnmesh/transcript/v1/transcript_service_pb.js";
-import type { Session } from "#dist/session.js";
-import { FakeClock, meshAt, refusal, serve } from "./server.js";
+import { RunState, SessionEventKind } from "#dist/gen/spawnmesh/session/v1/session_pb.js";
+import { WatchSessionResponseSchema } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
+import { happened, refusal, type Watched, watched } from "./server.js";
 
 const ID = "ses_00000000000000000000000000";
+const CHILD = "ses_00000000000000000000000001";
 
-type Context = Parameters<typeof serve>[0];
-type Response = MessageInitShape<typeof WatchTranscriptResponseSchema>;
-type Change = { cursor: bigint; kind: SessionEventKind; runState?: RunState; runId?: string };
-type Shown = readonly unknown[];
+const closed = (number: bigint, sessionId = ID): Watched =>
+  happened({ number, kind: SessionEventKind.CLOSED }, sessionId);
 
-/** A lock that is closed until `open`. */
-class Gate {
-  open: () => void = () => {};
-  readonly passed = new Promise<void>((resolve) => {
-    this.open = resolve;
-  });
+function delta(cursor: string, text: string, beginsDraft = false, model = "a/b"): Watched {
+  const value = { runId: "run_1", model, text, beginsDraft };
+  return { cursor, sessionId: ID, event: { case: "draftDelta", value } };
 }
 
-interface Script {
-  state?: () => SessionState;
-  head: () => bigint;
-  events: (after: bigint) => AsyncGenerator<Change>;
-  transcript: (cursor: string, signal: AbortSignal) => AsyncGenerator<Response>;
+function retracted(cursor: string): Watched {
+  return { cursor, sessionId: ID, event: { case: "draftRetracted", value: { runId: "run_1" } } };
 }
 
-async function sessionOf(t: Context, script: Script): Promise<Session> {
-  const url = await serve(t, (router) => {
-    router.service(SessionService, {
-      getSession: () => ({ session: { sessionId: ID, state: script.state?.() ?? SessionState.ACTIVE } }),
-      watchSession: async function* ({ afterCursor }) {
-        for await (const event of script.events(afterCursor)) yield { event };
-      },
-    });
-    router.service(TranscriptService, { listEntries: () => ({ head: { seq: script.head() } }) });
-    router.service(LiveService, {
-      watchTranscript: ({ cursor }, { signal }) => script.transcript(cursor, signal),
-    });
-  });
-  return meshAt(url, new FakeClock()).session(ID);
-}
-
-function run(cursor: bigint, runState: RunState, runId = "run_1"): Change {
-  return { cursor, kind: SessionEventKind.RUN, runState, runId };
-}
-
-const closed = (cursor: bigint): Change => ({ cursor, kind: SessionEventKind.CLOSED });
-
-function delta(cursor: string, text: string, beginsDraft = false): Response {
-  const value = { runId: "run_1", model: "a/b", text, beginsDraft };
-  return { cursor, readSeq: 1n, event: { case: "draftDelta", value } };
-}
-
-function answer(cursor: string, readSeq: bigint, text: string, completesDraft: boolean): Response {
+function answer(cursor: string, seq: bigint, text: string, completesDraft: boolean): Watched {
   const content = [{ block: { case: "text", value: { text } } } as const];
   const kind = { case: "message", value: { role: Role.ASSISTANT, content } } as const;
-  const value = { entry: { seq: readSeq, body: { kind } }, completesDraft };
-  return { cursor, readSeq, event: { case: "entryAppended", value } };
+  const value = { entry: { seq, body: { kind } }, completesDraft };
+  return { cursor, sessionId: ID, event: { case: "entryAppended", value } };
 }
 
-function shown(event: LiveEvent): Shown {
+/** A response of a kind that this client does not know, in the field 99. */
+function ofNewerService(cursor: string): Watched {
+  const response = create(WatchSessionResponseSchema, { cursor, sessionId: ID });
+  response.$unknown = [{ no: 99, wireType: WireType.Varint, data: new Uint8Array([1]) }];
+  return response;
+}
+
+function shown(event: LiveEvent): readonly unknown[] {
   switch (event.type) {
     case "state":
-      return ["state", event.event.runState ?? event.event.type];
+      return [event.cursor, "state", event.event.runState ?? event.event.type];
     case "text":
-      return ["text", event.text, event.beginsDraft];
+      return [event.cursor, "text", event.text, event.beginsDraft, event.runId, event.model];
     case "retracted":
-      return ["retracted", event.runId];
+      return [event.cursor, "retracted", event.runId];
     case "entry":
-      return ["entry", event.entry.seq, event.completesDraft];
+      return [event.cursor, "entry", event.entry.seq, event.completesDraft];
   }
 }
 
-async function all(events: AsyncIterable<LiveEvent>): Promise<LiveEvent[]> {
-  const found: LiveEvent[] = [];
+async function all<T>(events: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
   for await (const event of events) found.push(event);
   return found;
 }
 
-async function ended(signal: AbortSignal): Promise<void> {
-  await new Promise((resolve) => signal.addEventListener("abort", resolve));
-}
-
-test("the end of a run comes behind its entries, and one cursor continues both streams", async (t) => {
-  const asked = new Gate();
-  const afters: unknown[] = [];
-  const session = await sessionOf(t, {
-    head: () => {
-      asked.open();
-      return 2n;
-    },
-    events: async function* (after) {
-      afters.push(after);
-      if (after < 1n) yield run(1n, RunState.RUNNING);
-      if (after < 2n) yield run(2n, RunState.SUCCEEDED);
-      yield closed(3n);
-    },
-    transcript: async function* (cursor, signal) {
-      afters.push(cursor);
-      yield { cursor: cursor || "a", readSeq: cursor === "d" ? 2n : 1n };
-      if (cursor === "d") return ended(signal);
-      if (cursor === "") yield delta("b", "Good ", true);
-      await asked.passed;
-      yield delta("c", "day.");
-      yield answer("d", 2n, "Good day.", true);
-      await ended(signal);
-    },
+test("events of every kind are plain values, until the stream ends", async (t) => {
+  const asked: unknown[] = [];
+  const session = await watched(t, ID, async function* ({ sessionId, cursor, ...choices }) {
+    asked.push([sessionId, cursor, choices.withTranscript, choices.withDescendants]);
+    yield happened({ number: 1n, kind: SessionEventKind.RUN, runState: RunState.RUNNING }, ID);
+    yield delta("d1", "Good ", true);
+    yield retracted("d2");
+    yield delta("d3", "Good ", true);
+    yield delta("d4", "day.", false, "");
+    yield answer("d5", 2n, "Good day.", true);
+    yield answer("d6", 3n, "It is late.", false);
+    yield closed(2n);
   });
   const events = await all(session.live());
-  const both: Shown[] = [
-    ["text", "day.", false],
-    ["entry", 2, true],
-    ["state", "SUCCEEDED"],
-    ["state", "CLOSED"],
-  ];
-  assert.deepEqual(events.map(shown).slice(-4), both);
-  const begun = events.map(shown).slice(0, -4).sort();
-  assert.deepEqual(begun, [["state", "RUNNING"], ["text", "Good ", true]]);
-  afters.length = 0;
-  const resumed = await all(session.live({ after: events[1]!.cursor }));
-  assert.deepEqual(resumed.map(shown), both);
-  assert.deepEqual(afters.sort(), [1n, "b"]);
-  assert.deepEqual((await all(session.live({ after: events[4]!.cursor }))).map(shown), [["state", "CLOSED"]]);
-});
-
-test("a broken stream is opened again behind its last response", async (t) => {
-  const cursors: string[] = [];
-  const session = await sessionOf(t, {
-    head: () => 2n,
-    events: async function* () {
-      yield closed(1n);
-    },
-    transcript: async function* (cursor) {
-      cursors.push(cursor);
-      const number = cursors.length;
-      yield { cursor: cursor || "a", readSeq: 1n };
-      if (number === 4) yield answer("e", 2n, "1 2 3 ", true);
-      else yield delta(`${number}`, `${number} `, number === 1);
-      throw refusal(Code.Unavailable, "DRAINING");
-    },
-  });
-  const events = await all(session.live());
+  assert.deepEqual(asked, [[ID, "", true, false]]);
   assert.deepEqual(events.map(shown), [
-    ["text", "1 ", true],
-    ["text", "2 ", false],
-    ["text", "3 ", false],
-    ["entry", 2, true],
-    ["state", "CLOSED"],
+    ["c1", "state", "RUNNING"],
+    ["d1", "text", "Good ", true, "run_1", "a/b"],
+    ["d2", "retracted", "run_1"],
+    ["d3", "text", "Good ", true, "run_1", "a/b"],
+    ["d4", "text", "day.", false, "run_1", undefined],
+    ["d5", "entry", 2, true],
+    ["d6", "entry", 3, false],
+    ["c2", "state", "CLOSED"],
   ]);
-  assert.deepEqual(cursors, ["", "1", "2", "3"]);
+  assert(events.every(({ sessionId }) => sessionId === ID));
+  const { body } = (events[5] as LiveEvent & { type: "entry" }).entry;
+  assert.equal(body.type === "message" && body.text, "Good day.");
 });
 
-test("text is retracted by the service, or by the end of a run whose runner was lost", async (t) => {
-  const seen = new Gate();
-  const killed = new Gate();
-  const session = await sessionOf(t, {
-    head: () => 1n,
-    events: async function* () {
-      await seen.passed;
-      yield run(1n, RunState.KILLED);
-      await killed.passed;
-      yield closed(2n);
-    },
-    transcript: async function* (_cursor, signal) {
-      yield { cursor: "a", readSeq: 1n };
-      yield delta("b", "One", true);
-      yield { cursor: "c", readSeq: 1n, event: { case: "draftRetracted", value: { runId: "run_1" } } };
-      yield delta("d", "Two", true);
-      await killed.passed;
-      yield delta("e", " more");
-      yield { cursor: "f", readSeq: 1n, event: { case: "draftRetracted", value: { runId: "run_1" } } };
-      await ended(signal);
-    },
+test("descendants are watched if that is asked for, also after the stream broke", async (t) => {
+  const asked: unknown[] = [];
+  const session = await watched(t, ID, async function* ({ cursor, withTranscript, withDescendants }) {
+    asked.push([cursor, withTranscript, withDescendants]);
+    if (cursor === "") {
+      const kind = SessionEventKind.CHILD_SPAWNED;
+      yield happened({ number: 1n, kind, childSessionId: CHILD, detail: "reader" }, ID);
+      throw refusal(Code.Unavailable, "DRAINING");
+    }
+    yield closed(2n, CHILD);
+    yield closed(3n);
   });
-  const events: Shown[] = [];
-  for await (const event of session.live()) {
-    events.push(shown(event));
-    if (event.type === "text" && event.text === "Two") seen.open();
-    if (event.type === "state" && event.event.runState === "KILLED") killed.open();
-  }
-  assert.deepEqual(events, [
-    ["text", "One", true],
-    ["retracted", "run_1"],
-    ["text", "Two", true],
-    ["retracted", "run_1"],
-    ["state", "KILLED"],
-    ["state", "CLOSED"],
-  ]);
+  const events = await all(session.live({ withDescendants: true }));
+  assert.deepEqual(asked, [["", true, true], ["c1", true, true]]);
+  assert.deepEqual(
+    events.map((event) => event.type === "state" && [event.sessionId, event.event.type]),
+    [[ID, "CHILD_SPAWNED"], [CHILD, "CLOSED"], [ID, "CLOSED"]],
+  );
+  assert.equal(events[0]?.type === "state" && events[0].event.childSessionId, CHILD);
 });
 
-test("a transcript that is not there yet is waited for, and a session that never had one ends", async (t) => {
-  let count = 0;
-  const failed = new Gate();
-  const session = await sessionOf(t, {
-    state: () => (count < 3 ? SessionState.PROVISIONING : SessionState.SPAWN_FAILED),
-    head: () => {
-      throw refusal(Code.NotFound, "NOT_FOUND");
-    },
-    events: async function* () {
-      await failed.passed;
-      yield { cursor: 1n, kind: SessionEventKind.SPAWN_FAILED };
-    },
-    transcript: async function* () {
-      if (++count === 3) failed.open();
-      throw refusal(Code.NotFound, "NOT_FOUND");
-    },
+test("a broken stream goes on behind its last cursor, and a watch behind a given one", async (t) => {
+  const cursors: string[] = [];
+  const session = await watched(t, ID, async function* ({ cursor }) {
+    cursors.push(cursor);
+    if (cursors.length === 2) throw refusal(Code.Unavailable, "DRAINING");
+    if (cursors.length === 4) return;
+    yield delta(`${cursors.length}a`, "1 ", true);
+    yield delta(`${cursors.length}b`, "2 ");
+    throw refusal(Code.Unavailable, "DRAINING");
   });
-  assert.deepEqual((await all(session.live())).map(shown), [["state", "SPAWN_FAILED"]]);
+  const events = await all(session.live({ after: "0" }));
+  assert.deepEqual(cursors, ["0", "1b", "1b", "3b"]);
+  assert.deepEqual(events.map(({ cursor }) => cursor), ["1a", "1b", "3a", "3b"]);
 });
 
-test("a deleted transcript and a cursor of elsewhere are errors", async (t) => {
-  const session = await sessionOf(t, {
-    head: () => 1n,
-    events: async function* () {
-      yield run(1n, RunState.RUNNING);
-      await new Promise(() => {});
-    },
-    transcript: async function* () {
-      yield { cursor: "a", readSeq: 1n };
-      throw refusal(Code.NotFound, "NOT_FOUND");
-    },
+test("a kind of a newer service is skipped, and its cursor is kept", async (t) => {
+  const cursors: string[] = [];
+  const session = await watched(t, ID, async function* ({ cursor }) {
+    cursors.push(cursor);
+    if (cursor === "") {
+      yield ofNewerService("n1");
+      throw refusal(Code.Unavailable, "DRAINING");
+    }
+    yield closed(1n);
+  });
+  assert.deepEqual((await all(session.live())).map(shown), [["c1", "state", "CLOSED"]]);
+  assert.deepEqual((await all(session.events())).map(({ number }) => number), [1]);
+  assert.deepEqual(cursors, ["", "n1", "", "n1"]);
+});
+
+test("a deleted session and a cursor of elsewhere are errors", async (t) => {
+  const session = await watched(t, ID, async function* ({ cursor }) {
+    if (cursor !== "") throw refusal(Code.InvalidArgument, "INVALID_REQUEST");
+    yield closed(1n);
+    throw refusal(Code.NotFound, "NOT_FOUND");
   });
   await assert.rejects(all(session.live()), { name: "NotFound" });
-  await assert.rejects(all(session.live({ after: "4" })), { name: "TypeError" });
+  await assert.rejects(all(session.live({ after: "4" })), { name: "InvalidArgument" });
 });
 
-test("both streams are cancelled when the loop is left, or by the signal", async (t) => {
-  const ends: Promise<void>[] = [];
-  const session = await sessionOf(t, {
-    head: () => 1n,
-    events: async function* () {
-      yield run(1n, RunState.RUNNING);
-      await Promise.all(ends);
-    },
-    transcript: async function* (_cursor, signal) {
-      ends.push(ended(signal));
-      yield { cursor: "a", readSeq: 1n };
-      await ends.at(-1);
-    },
+test("the stream is cancelled when the loop is left, or by the signal", async (t) => {
+  const ends: Promise<unknown>[] = [];
+  const session = await watched(t, ID, async function* (_request, signal) {
+    const end = once(signal, "abort");
+    ends.push(end);
+    yield happened({ number: 1n, kind: SessionEventKind.RUN, runState: RunState.RUNNING }, ID);
+    await end;
   });
   for await (const event of session.live()) {
-    assert.deepEqual(shown(event), ["state", "RUNNING"]);
+    assert.deepEqual(shown(event), ["c1", "state", "RUNNING"]);
     break;
   }
-  await Promise.all(ends);
   const controller = new AbortController();
   const live = session.live({ signal: controller.signal });
   await live.next();
   controller.abort(new Error("enough"));
   await assert.rejects(live.next(), { message: "enough" });
+  await Promise.all(ends);
+  assert.equal(ends.length, 2);
 });

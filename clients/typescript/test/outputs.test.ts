@@ -15,7 +15,7 @@ import {
   type SpawnSessionRequest,
 } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
 import type { Mesh } from "#dist/mesh.js";
-import { FakeClock, meshAt, refusal, serve } from "./server.js";
+import { FakeClock, happened, meshAt, refusal, serve } from "./server.js";
 
 const ID = "ses_00000000000000000000000000";
 const TIME = new Date("2026-01-02T03:04:05.678Z");
@@ -64,8 +64,8 @@ class Store {
         },
         watchSession: async function* () {
           const kind = SessionEventKind.FILES_PUBLISHED;
-          yield { event: { cursor: 1n, kind, runId: "run_1", setId: "att_1" } };
-          yield { event: { cursor: 2n, kind: SessionEventKind.CLOSED } };
+          yield happened({ number: 1n, kind, runId: "run_1", setId: "att_1" });
+          yield happened({ number: 2n, kind: SessionEventKind.CLOSED });
         },
         spawnSession: (request) => {
           store.spawns.push(request);

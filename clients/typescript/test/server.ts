@@ -4,13 +4,21 @@ import * as http from "node:http";
 import * as http2 from "node:http2";
 import type { AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Code, ConnectRouter } from "@connectrpc/connect";
 import { ConnectError } from "@connectrpc/connect";
 import { connectNodeAdapter, createGrpcTransport } from "@connectrpc/connect-node";
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from "#dist/gen/google/rpc/error_details_pb.js";
+import type { SessionEventSchema } from "#dist/gen/spawnmesh/session/v1/session_pb.js";
+import {
+  SessionService,
+  type WatchSessionRequest,
+  type WatchSessionResponseSchema,
+} from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
 import type { LocalFiles } from "#dist/attachments.js";
 import { Mesh, settled } from "#dist/mesh.js";
 import type { Clock } from "#dist/retry.js";
+import type { Session } from "#dist/session.js";
 
 /** Serve the routes by gRPC over HTTP/2 until the test ends. Return the URL. */
 export async function serve(test: TestContext, routes: (router: ConnectRouter) => void): Promise<string> {
@@ -60,6 +68,28 @@ export function meshAt(url: string, clock: Clock, timeoutMs = 30_000, files?: Lo
   const hooks = { transportOf: () => transport, nameOf: () => "session", close: () => {} };
   const platform = { ...hooks, clock, canUpload: true, ...(files && { files }) };
   return new Mesh(platform, settled({ timeoutMs }, "token"));
+}
+
+export type Watched = MessageInitShape<typeof WatchSessionResponseSchema>;
+
+/** An event of a session as a watch streams it. Its cursor is `c` and the number of the event. */
+export function happened(value: MessageInitShape<typeof SessionEventSchema>, sessionId = ""): Watched {
+  return { cursor: `c${value.number}`, sessionId, event: { case: "sessionEvent", value } };
+}
+
+/** A session whose watch the function serves. */
+export async function watched(
+  test: TestContext,
+  sessionId: string,
+  watch: (request: WatchSessionRequest, signal: AbortSignal) => AsyncGenerator<Watched>,
+): Promise<Session> {
+  const url = await serve(test, (router) =>
+    router.service(SessionService, {
+      getSession: () => ({ session: { sessionId } }),
+      watchSession: (request, { signal }) => watch(request, signal),
+    }),
+  );
+  return meshAt(url, new FakeClock()).session(sessionId);
 }
 
 /** A refusal as a service of the mesh sends it. */

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
@@ -21,15 +22,13 @@ import {
 import { TenantService } from "#dist/gen/spawnmesh/session/v1/tenant_service_pb.js";
 import { TranscriptService } from "#dist/gen/spawnmesh/transcript/v1/transcript_service_pb.js";
 import type { Session } from "#dist/session.js";
-import { FakeClock, meshAt, refusal, serve } from "./server.js";
+import { FakeClock, happened, meshAt, refusal, serve, watched } from "./server.js";
 
 const ID = "ses_00000000000000000000000000";
 const TIME = new Date("2026-01-02T03:04:05.678Z");
 
 type Wire = MessageInitShape<typeof SessionSchema>;
 type Context = Parameters<typeof serve>[0];
-type Watched = AsyncGenerator<{ event: { cursor: bigint; kind: number } }>;
-type Watch = (request: { afterCursor: bigint }) => Watched;
 
 async function sessionOf(t: Context, wire: Wire): Promise<Session> {
   const url = await serve(t, (router) =>
@@ -186,16 +185,6 @@ test("a wait is made of calls that survive an outage, and ends in time", async (
   assert(clock.now() >= 150_000, `it waited ${clock.now()} ms`);
 });
 
-async function watched(t: Context, watch: Watch): Promise<Session> {
-  const url = await serve(t, (router) =>
-    router.service(SessionService, {
-      getSession: () => ({ session: { sessionId: ID } }),
-      watchSession: watch,
-    }),
-  );
-  return meshAt(url, new FakeClock()).session(ID);
-}
-
 async function all(events: AsyncIterable<SessionEvent>): Promise<SessionEvent[]> {
   const found: SessionEvent[] = [];
   for await (const event of events) found.push(event);
@@ -203,16 +192,17 @@ async function all(events: AsyncIterable<SessionEvent>): Promise<SessionEvent[]>
 }
 
 test("a watch resumes behind its last event after a broken stream", async (t) => {
-  const cursors: bigint[] = [];
-  const session = await watched(t, async function* ({ afterCursor }) {
-    cursors.push(afterCursor);
-    yield { event: { cursor: afterCursor + 1n, kind: SessionEventKind.RUN } };
-    if (afterCursor < 6n) throw refusal(Code.Unavailable, "DRAINING");
-    yield { event: { cursor: afterCursor + 2n, kind: SessionEventKind.CLOSED } };
+  const asked: unknown[] = [];
+  const session = await watched(t, ID, async function* ({ afterEvent, cursor, withTranscript }) {
+    asked.push([afterEvent, cursor, withTranscript]);
+    const last = cursor === "" ? afterEvent : BigInt(cursor.slice(1));
+    yield happened({ number: last + 1n, kind: SessionEventKind.RUN });
+    if (last < 6n) throw refusal(Code.Unavailable, "DRAINING");
+    yield happened({ number: last + 2n, kind: SessionEventKind.CLOSED });
   });
-  const events = await all(session.events({ afterCursor: 4 }));
+  const events = await all(session.events({ after: 4 }));
   assert.deepEqual(
-    events.map(({ cursor, type }) => [cursor, type]),
+    events.map(({ number, type }) => [number, type]),
     [
       [5, "RUN"],
       [6, "RUN"],
@@ -220,38 +210,33 @@ test("a watch resumes behind its last event after a broken stream", async (t) =>
       [8, "CLOSED"],
     ],
   );
-  assert.deepEqual(cursors, [4n, 5n, 6n]);
+  assert.deepEqual(asked, [
+    [4n, "", false],
+    [0n, "c5", false],
+    [0n, "c6", false],
+  ]);
 });
 
 test("a watch of a deleted session ends with its refusal", async (t) => {
-  const session = await watched(t, async function* () {
-    yield { event: { cursor: 1n, kind: SessionEventKind.RUN } };
+  const session = await watched(t, ID, async function* () {
+    yield happened({ number: 1n, kind: SessionEventKind.RUN });
     throw refusal(Code.NotFound, "NOT_FOUND");
   });
   await assert.rejects(all(session.events()), { name: "NotFound", reason: "NOT_FOUND" });
 });
 
 test("the stream is cancelled when its loop is left", async (t) => {
-  let ended: () => void = () => {};
-  const end = new Promise<void>((resolve) => {
-    ended = resolve;
+  const ends: Promise<unknown>[] = [];
+  const session = await watched(t, ID, async function* (_request, signal) {
+    ends.push(once(signal, "abort"));
+    yield happened({ number: 1n });
+    await ends[0];
   });
-  const url = await serve(t, (router) =>
-    router.service(SessionService, {
-      getSession: () => ({ session: { sessionId: ID } }),
-      watchSession: async function* (_request, { signal }) {
-        signal.addEventListener("abort", ended);
-        yield { event: { cursor: 1n } };
-        await end;
-      },
-    }),
-  );
-  const session = await meshAt(url, new FakeClock()).session(ID);
   for await (const event of session.events()) {
-    assert.equal(event.cursor, 1);
+    assert.equal(event.number, 1);
     break;
   }
-  await end;
+  await Promise.all(ends);
 });
 
 test("sessions and agents are fetched page by page", async (t) => {

@@ -1,7 +1,7 @@
 """The mesh as a program uses it: typed views, and an exception class for each kind of refusal."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from spawnmesh_client.budgets import budget_message
 from spawnmesh_client.connections import open_service
 from spawnmesh_client.discovery import find_mesh
 from spawnmesh_client.files import Files
+from spawnmesh_client.live import LiveEvent, live_events, session_events
 from spawnmesh_client.models import Models
 from spawnmesh_client.operations import Operations
 from spawnmesh_client.outcomes import Result
@@ -29,7 +30,7 @@ from spawnmesh_client.settings import ClientSettings, ConnectionSettings, MeshEn
 from spawnmesh_client.tenants import Tenants
 from spawnmesh_client.times import seconds_of
 from spawnmesh_client.token_peer import Token, TokenPeer
-from spawnmesh_client.view_of import number_of, view_of
+from spawnmesh_client.view_of import number_of
 from spawnmesh_client.views import SearchHit, SessionEvent, SessionFields
 from spawnmesh_client.webhooks import Webhooks
 from spawnmesh_client.wire import WireMesh
@@ -144,8 +145,18 @@ class Mesh:
 
     async def events(self, session_id: str, *, after: int = 0) -> AsyncIterator[SessionEvent]:
         """Yield the events of a session as `Session.events` does."""
-        async for event in self.wire.watch(session_id, after):
-            yield view_of(SessionEvent, event)
+        async with aclosing(session_events(self.wire, session_id, after)) as events:
+            async for event in events:
+                yield event
+
+    async def live(
+        self, session_id: str, *, after: str = "", with_descendants: bool = False
+    ) -> AsyncGenerator[LiveEvent, None]:
+        """Yield what happens in a session as `Session.live` does."""
+        events = live_events(self.wire, session_id, after, with_descendants=with_descendants)
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     async def search(
         self,

@@ -1,42 +1,126 @@
-"""WatchTranscript of a mesh in memory."""
+"""WatchSession of a mesh in memory."""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh.transcript.v1.live_service_pb2 import (
-    DraftDelta,
-    EntryAppended,
-    WatchTranscriptRequest,
-    WatchTranscriptResponse,
-)
-from spawnmesh_core.errors import invalid
+from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, EntryAppended
+from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.status import Status
 
 from spawnmesh_client.fake_records import SessionRecord
+from spawnmesh_client.live import ends_run
 
 _POLL_SECONDS = 0.01
+_TERMINAL = (session_pb2.SESSION_EVENT_KIND_CLOSED, session_pb2.SESSION_EVENT_KIND_SPAWN_FAILED)
+_MEMBER = re.compile(r"(ses_\w+)\.(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
-async def watch_transcript(
-    request: WatchTranscriptRequest, look: Callable[[str], SessionRecord]
-) -> AsyncIterator[WatchTranscriptResponse]:
-    """Yield the entries behind the cursor, and before each answer its text in two deltas.
-
-    `look` returns the record of the session, and raises NOT_FOUND.
+@dataclass(slots=True)
+class _Position:
+    """The number of the last event, the seq of the last entry, and the characters of the next
+    answer that were sent.
     """
-    session_id = request.session_id
-    seq, offset = _parse(request.cursor, session_id, request.after_seq)
-    look(session_id)
-    yield _response(session_id, seq, offset)
-    while True:
-        for entry in look(session_id).entries[seq:]:
-            for end, delta in _deltas(entry, offset):
-                yield _response(session_id, seq, end, draft_delta=delta)
+
+    number: int = 0
+    seq: int = 0
+    offset: int = 0
+
+
+class WatchedFamily:
+    """One call of WatchSession. `look` returns the record of a session, and raises NOT_FOUND."""
+
+    def __init__(self, request: WatchSessionRequest, look: Callable[[str], SessionRecord]) -> None:
+        self._request, self._look = request, look
+        self._scope = f"{request.session_id}~{request.with_transcript:d}{request.with_descendants:d}"
+        self._positions = self._parse()
+
+    async def messages(self) -> AsyncIterator[WatchSessionResponse]:
+        """Yield what is behind the cursor. The text of an answer comes in two deltas before it."""
+        self._look(self._request.session_id)
+        while self._positions:
+            looked_at = list(self._positions)
+            for session_id in looked_at:
+                for message in self._of(session_id):
+                    message.cursor, message.session_id = self._cursor, session_id
+                    yield message
+            if self._positions.keys() <= set(looked_at):  # There is no new child.
+                if self._request.ends_at_newest:
+                    return
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _of(self, session_id: str) -> Iterator[WatchSessionResponse]:
+        """Yield what is new in the session: the end of a run behind all entries."""
+        position = self._positions[session_id]
+        try:
+            record = self._look(session_id)
+        except MeshError as error:
+            if error.status is not Status.NOT_FOUND or session_id == self._request.session_id:
+                raise
+            del self._positions[session_id]
+            return
+        new = _up_to_terminal(record.events[position.number :])
+        end = next((place for place, event in enumerate(new) if _is_end(event)), len(new))
+        yield from self._events(position, new[:end])
+        if self._request.with_transcript:
+            yield from self._entries(position, record)
+        yield from self._events(position, new[end:])
+        is_read = record.is_terminal and position.number >= len(record.events)
+        if new[-1].kind in _TERMINAL if new else is_read:
+            del self._positions[session_id]
+
+    def _events(
+        self, position: _Position, events: list[session_pb2.SessionEvent]
+    ) -> Iterator[WatchSessionResponse]:
+        for event in events:
+            position.number = event.number
+            if event.kind == session_pb2.SESSION_EVENT_KIND_CHILD_SPAWNED and self._request.with_descendants:
+                self._positions[event.child_session_id] = _Position()
+            yield WatchSessionResponse(session_event=event)
+
+    @staticmethod
+    def _entries(position: _Position, record: SessionRecord) -> Iterator[WatchSessionResponse]:
+        for entry in record.entries[position.seq :]:
+            for end, delta in _deltas(entry, position.offset):
+                position.offset = end
+                yield WatchSessionResponse(draft_delta=delta)
+            position.seq, position.offset = entry.seq, 0
             appended = EntryAppended(entry=entry, completes_draft=bool(_answer(entry)))
-            seq, offset = entry.seq, 0
-            yield _response(session_id, seq, offset, entry_appended=appended)
-        await asyncio.sleep(_POLL_SECONDS)
+            yield WatchSessionResponse(entry_appended=appended)
+
+    @property
+    def _cursor(self) -> str:
+        members = [
+            f"{session_id}.{one.number}.{one.seq}.{one.offset}" for session_id, one in self._positions.items()
+        ]
+        return "~".join([self._scope, *members])
+
+    def _parse(self) -> dict[str, _Position]:
+        request = self._request
+        for name, value in (("after_event", request.after_event), ("after_seq", request.after_seq)):
+            if value and (request.cursor or request.with_descendants):
+                raise invalid(name, "is possible without a cursor and without descendants only")
+        if not request.cursor:
+            return {request.session_id: _Position(request.after_event, request.after_seq)}
+        beginning = f"{self._scope}~"
+        members = [_MEMBER.fullmatch(one) for one in request.cursor.removeprefix(beginning).split("~")]
+        if not request.cursor.startswith(beginning) or None in members:
+            raise invalid("cursor", f"is no cursor of a watch like this one of {request.session_id}")
+        return {one[1]: _Position(int(one[2]), int(one[3]), int(one[4])) for one in members if one}
+
+
+def _up_to_terminal(events: list[session_pb2.SessionEvent]) -> list[session_pb2.SessionEvent]:
+    """Return the events up to a terminal one: a budget can still be changed behind it."""
+    places = (place for place, event in enumerate(events, 1) if event.kind in _TERMINAL)
+    return events[: next(places, len(events))]
+
+
+def _is_end(event: session_pb2.SessionEvent) -> bool:
+    return ends_run(event) or event.kind in _TERMINAL
 
 
 def _deltas(entry: Entry, offset: int) -> Iterator[tuple[int, DraftDelta]]:
@@ -54,28 +138,3 @@ def _answer(entry: Entry) -> str:
     if not entry.writer.run_id:
         return ""
     return "".join(block.text.text for block in entry.body.message.content)
-
-
-def _response(
-    session_id: str,
-    seq: int,
-    offset: int,
-    *,
-    draft_delta: DraftDelta | None = None,
-    entry_appended: EntryAppended | None = None,
-) -> WatchTranscriptResponse:
-    return WatchTranscriptResponse(
-        cursor=f"{session_id}-{seq}-{offset}",
-        draft_delta=draft_delta,
-        entry_appended=entry_appended,
-        read_seq=seq,
-    )
-
-
-def _parse(cursor: str, session_id: str, after_seq: int) -> tuple[int, int]:
-    if not cursor:
-        return after_seq, 0
-    found = re.fullmatch(rf"{session_id}-(\d+)-(\d+)", cursor)
-    if found is None:
-        raise invalid("cursor", f"is no cursor of WatchTranscript for {session_id}")
-    return int(found[1]), int(found[2])

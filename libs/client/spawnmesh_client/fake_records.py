@@ -336,7 +336,7 @@ class SessionRecord:
 
     def add_event(self, kind: session_pb2.SessionEventKind.ValueType) -> session_pb2.SessionEvent:
         """Append an event and return it."""
-        event = session_pb2.SessionEvent(cursor=len(self.events) + 1, kind=kind, event_time=now())
+        event = session_pb2.SessionEvent(number=len(self.events) + 1, kind=kind, event_time=now())
         self.events.append(event)
         return event
 

@@ -12,7 +12,6 @@ from spawnmesh.session.v1 import approval_service_pb2 as approval_rpc
 from spawnmesh.session.v1 import session_service_pb2 as rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
-from spawnmesh.transcript.v1 import live_service_pb2 as live_rpc
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh_core.clock import monotonic_seconds
@@ -26,7 +25,7 @@ from spawnmesh_client.fake_approvals import decide, is_wanted
 from spawnmesh_client.fake_budgets import FakeBudgets, usage_of
 from spawnmesh_client.fake_files import FakeFiles
 from spawnmesh_client.fake_filter import accepts
-from spawnmesh_client.fake_live import watch_transcript
+from spawnmesh_client.fake_live import WatchedFamily
 from spawnmesh_client.fake_records import Outcome, SessionRecord, now
 from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
 from spawnmesh_client.fake_schedules import FakeSchedules
@@ -68,6 +67,9 @@ class FakeServices(FakeFiles):
         record = self._new_record(request, agent)
         self._requests[request.request_id] = payload, record.session.session_id
         self.records[record.session.session_id] = record
+        if parent := self.records.get(request.parent_session_id):
+            event = parent.add_event(session_pb2.SESSION_EVENT_KIND_CHILD_SPAWNED)
+            event.child_session_id, event.detail = record.session.session_id, agent.agent_id
         record.begin()
         return rpc.SpawnSessionResponse(session=record.session)
 
@@ -93,18 +95,8 @@ class FakeServices(FakeFiles):
                 return rpc.WaitSessionResponse(session=record.session, done=done)
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def WatchSession(self, request: rpc.WatchSessionRequest) -> AsyncIterator[Any]:
-        cursor = request.after_cursor
-        while True:
-            record = self._looked_at(request.session_id)
-            for event in record.events[cursor:]:
-                cursor = event.cursor
-                yield rpc.WatchSessionResponse(event=event)
-                if event.kind == session_pb2.SESSION_EVENT_KIND_CLOSED:
-                    return  # The limits of a closed session can still be changed.
-            if record.is_terminal or request.ends_at_newest:
-                return
-            await asyncio.sleep(_POLL_SECONDS)
+    def WatchSession(self, request: rpc.WatchSessionRequest) -> AsyncIterator[rpc.WatchSessionResponse]:
+        return WatchedFamily(request, self._looked_at).messages()
 
     async def SendMessage(self, request: rpc.SendMessageRequest) -> rpc.SendMessageResponse:
         return rpc.SendMessageResponse(run=self._sent(request, ""))
@@ -156,11 +148,6 @@ class FakeServices(FakeFiles):
         entries = self._looked_at(request.session_id).entries
         page = [entry for entry in entries if entry.seq > request.after_seq][: request.page_size or 100]
         return transcript_rpc.ListEntriesResponse(entries=page, head=transcript_rpc.Head(seq=len(entries)))
-
-    def WatchTranscript(
-        self, request: live_rpc.WatchTranscriptRequest
-    ) -> AsyncIterator[live_rpc.WatchTranscriptResponse]:
-        return watch_transcript(request, self._looked_at)
 
     async def SearchEntries(self, request: Any) -> search_rpc.SearchEntriesResponse:
         words = [rf"(?i)\b{re.escape(word)}\b" for word in request.words.split()]

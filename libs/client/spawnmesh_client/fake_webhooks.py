@@ -246,7 +246,7 @@ def _events_of(record: SessionRecord) -> Iterator[_FakeEvent]:
         elif event.run_id and not has_started:
             kind, has_started, data = pb.WEBHOOK_EVENT_TYPE_SESSION_STARTED, True, of_start
         if kind:
-            event_id = derived_id(IdKind.EVENT, f"{event.cursor}:{session.session_id}")
+            event_id = derived_id(IdKind.EVENT, f"{event.number}:{session.session_id}")
             yield _FakeEvent(kind, event_id, event.event_time, data)
 
 

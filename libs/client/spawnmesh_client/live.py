@@ -1,14 +1,24 @@
 """A session while it works: its states, its entries, and answers while models give them."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from spawnmesh.session.v1 import session_pb2
-from spawnmesh.transcript.v1 import live_service_pb2
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
 
 from spawnmesh_client.entries import entry_view
-from spawnmesh_client.live_streams import LiveMessage
 from spawnmesh_client.view_of import view_of
 from spawnmesh_client.views import Entry, SessionEvent
+from spawnmesh_client.wire import WireMesh
+
+_ENDED_STATES = (
+    session_pb2.RUN_STATE_SUCCEEDED,
+    session_pb2.RUN_STATE_FAILED,
+    session_pb2.RUN_STATE_TIMED_OUT,
+    session_pb2.RUN_STATE_KILLED,
+    session_pb2.RUN_STATE_INTERRUPTED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +26,7 @@ class SessionChanged:
     """An event in the life of the session, such as a new state of a run."""
 
     cursor: str
+    session_id: str
     event: SessionEvent
 
 
@@ -27,6 +38,7 @@ class TextDelta:
     """
 
     cursor: str
+    session_id: str
     run_id: str
     model: str
     text: str
@@ -38,6 +50,7 @@ class DraftRetracted:
     """The text since the last `begins_draft` does not count. Take it back."""
 
     cursor: str
+    session_id: str
     run_id: str
 
 
@@ -50,22 +63,71 @@ class EntryAppended:
     """
 
     cursor: str
+    session_id: str
     entry: Entry
     completes_draft: bool
 
 
 LiveEvent = SessionChanged | TextDelta | DraftRetracted | EntryAppended
-"""An event of `Session.live`. `cursor` is the position behind it, as text without a meaning."""
+"""An event of `Session.live`. `session_id` says in which session it happened, and `cursor` is the
+position behind it, as text without a meaning.
+"""
 
 
-def live_event(message: LiveMessage) -> LiveEvent:
-    """Return the view of a message."""
-    match message.message:
-        case session_pb2.SessionEvent() as event:
-            return SessionChanged(message.cursor, view_of(SessionEvent, event))
-        case live_service_pb2.DraftDelta() as delta:
-            return view_of(TextDelta, delta, cursor=message.cursor)
-        case live_service_pb2.DraftRetracted() as retracted:
-            return DraftRetracted(message.cursor, retracted.run_id)
-        case live_service_pb2.EntryAppended() as appended:
-            return EntryAppended(message.cursor, entry_view(appended.entry), appended.completes_draft)
+async def live_events(
+    wire: WireMesh,
+    session_id: str,
+    after: str = "",
+    *,
+    after_event: int = 0,
+    after_seq: int = 0,
+    with_descendants: bool = False,
+) -> AsyncGenerator[LiveEvent, None]:
+    """Yield the views of what happens in the session, under the rules of `Session.live`."""
+    request = WatchSessionRequest(
+        session_id=session_id,
+        cursor=after,
+        after_event=after_event,
+        after_seq=after_seq,
+        with_transcript=True,
+        with_descendants=with_descendants,
+    )
+    async with aclosing(wire.watch(request)) as messages:
+        async for message in messages:
+            if (event := _live_event(message)) is not None:
+                yield event
+
+
+async def session_events(
+    wire: WireMesh, session_id: str, after: int, *, ends_at_newest: bool = False
+) -> AsyncGenerator[SessionEvent, None]:
+    """Yield the views of the session's events, under the rules of `Session.events`."""
+    request = WatchSessionRequest(session_id=session_id, after_event=after, ends_at_newest=ends_at_newest)
+    async with aclosing(wire.watch(request)) as messages:
+        async for message in messages:
+            if message.HasField("session_event"):
+                yield view_of(SessionEvent, message.session_event)
+
+
+def ends_run(event: session_pb2.SessionEvent) -> bool:
+    """Return whether a run of the session has ended with the event."""
+    # The event of a child's result has the state of the child's run.
+    return event.kind == session_pb2.SESSION_EVENT_KIND_RUN and event.run_state in _ENDED_STATES
+
+
+def _live_event(message: WatchSessionResponse) -> LiveEvent | None:
+    """Return the view of a message; None for a kind that a newer service sends."""
+    where = (message.cursor, message.session_id)
+    match message.WhichOneof("event"):
+        case "session_event":
+            return SessionChanged(*where, view_of(SessionEvent, message.session_event))
+        case "draft_delta":
+            cursor, session_id = where
+            return view_of(TextDelta, message.draft_delta, cursor=cursor, session_id=session_id)
+        case "draft_retracted":
+            return DraftRetracted(*where, message.draft_retracted.run_id)
+        case "entry_appended":
+            appended = message.entry_appended
+            return EntryAppended(*where, entry_view(appended.entry), appended.completes_draft)
+        case _:
+            return None

@@ -16,8 +16,7 @@ from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.budget_views import SessionBudget, SessionUsage, budget_view, usage_view
 from spawnmesh_client.budgets import changed_budget, get_usage, update_budget
 from spawnmesh_client.entries import entry_view
-from spawnmesh_client.live import LiveEvent, live_event
-from spawnmesh_client.live_streams import LivePosition, live_messages
+from spawnmesh_client.live import LiveEvent, live_events, session_events
 from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
 from spawnmesh_client.outputs import OutputSet, list_outputs, save_outputs
 from spawnmesh_client.transcript_files import search_entries
@@ -69,19 +68,19 @@ class Session(SessionFields):
         )
 
     async def events(self, *, after: int = 0, wait: bool = True) -> AsyncIterator[SessionEvent]:
-        """Yield the events after the cursor, each once and in order, until the session has ended;
-        without `wait`, until the newest one.
+        """Yield the events with a number after this one, each once and in order, until the session
+        has ended; without `wait`, until the newest one.
 
         It continues after a restart of the service, and gives up after a minute without an answer.
-        To continue in another program, pass the `cursor` of the last event.
+        To continue in another program, pass the `number` of the last event.
         """
-        watched = self._wire.watch(self.session_id, after, ends_at_newest=not wait)
+        watched = session_events(self._wire, self.session_id, after, ends_at_newest=not wait)
         async with aclosing(watched) as events:
             async for event in events:
-                yield view_of(SessionEvent, event)
+                yield event
 
     async def live(
-        self, *, after: str = "", after_event: int = 0, after_seq: int = 0
+        self, *, after: str = "", after_event: int = 0, after_seq: int = 0, with_descendants: bool = False
     ) -> AsyncGenerator[LiveEvent, None]:
         """Yield the events, the text of answers while models give them, and the entries of the
         transcript, each once and in order, until the session has ended.
@@ -91,17 +90,27 @@ class Session(SessionFields):
         - The end of a run, and that of the session, comes behind all entries before it.
         - Without a cursor, it begins behind the event and the entry that are named, or with the
           first ones.
+        - With descendants, it yields the same of each session below this one, until all have ended.
+          `session_id` says of which. That of a session begins behind its CHILD_SPAWNED; there is no
+          other order between two sessions.
         - It continues after restarts of services, and gives up after a minute without an answer. To
           continue in another program, pass the `cursor` of the last event. Close the generator to
           end it early.
 
         Raises NotFound when the session is deleted, and InvalidRequest for a text that is no cursor
-        of this session.
+        of such a watch of this session.
         """
-        begin = LivePosition.parse(after) if after else LivePosition(after_event, after_seq)
-        async with aclosing(live_messages(self._wire, self.session_id, begin)) as messages:
-            async for message in messages:
-                yield live_event(message)
+        events = live_events(
+            self._wire,
+            self.session_id,
+            after,
+            after_event=after_event,
+            after_seq=after_seq,
+            with_descendants=with_descendants,
+        )
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     async def send(self, text: str, *, request_id: str | None = None) -> Run:
         """Send a message and return the run that will read it.

@@ -271,6 +271,7 @@ class SyncMesh:
     session = _session(Mesh.session)
     sessions = _sessions(Mesh.sessions)
     events = _iterated(Mesh.events)
+    live = _iterated(Mesh.live)
     search = _blocking(Mesh.search)
     diff = _blocking(Mesh.diff)
 

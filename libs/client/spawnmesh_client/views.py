@@ -111,6 +111,7 @@ class EventKind(Word):
     REVISION_CAPPED = auto()
     FILES_PUBLISHED = auto()
     BUDGET_CHANGED = auto()
+    CHILD_SPAWNED = auto()
 
 
 class ReceiptWarning(Word):
@@ -286,12 +287,13 @@ class DownloadUrl:
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """An event in the life of a session. `cursor` is its position, to resume behind it.
+    """An event in the life of a session. `number` is its place there, to resume behind it.
 
-    `set_id` is the output set of FILES_PUBLISHED.
+    `set_id` is the output set of FILES_PUBLISHED. `child_session_id` is the child of CHILD_SPAWNED
+    and CHILD_ANNOUNCED.
     """
 
-    cursor: int
+    number: int
     event_time: datetime | None
     kind: EventKind
     run_id: str

@@ -171,30 +171,27 @@ class WireMesh:
         return await wait_session(self._session, session_id, left, on_session)
 
     async def watch(
-        self, session_id: str, after_cursor: int = 0, *, ends_at_newest: bool = False
-    ) -> AsyncGenerator[session_pb2.SessionEvent, None]:
-        """Yield the session's events after the cursor, each once and in order, until a terminal
-        one, or until the newest one.
+        self, request: session_rpc.WatchSessionRequest
+    ) -> AsyncGenerator[session_rpc.WatchSessionResponse, None]:
+        """Yield what WatchSession streams, each message once and in order, until it ends.
 
         Resume after a restart of the service; give up after a minute without an answer. To resume a
-        watch, pass the cursor of its last event.
+        watch, pass the cursor of its last message.
         """
-        await self.session(session_id)
-        retry = RetryPolicy(_RETRY_SECONDS)
+        await self.session(request.session_id)
+        retry, left = RetryPolicy(_RETRY_SECONDS), session_rpc.WatchSessionRequest()
+        left.CopyFrom(request)
         while True:
-            request = session_rpc.WatchSessionRequest(
-                session_id=session_id, after_cursor=after_cursor, ends_at_newest=ends_at_newest
-            )
-            events = self._session.stream(
-                self._sessions.WatchSession, request, timeout_seconds=_WATCH_CALL_SECONDS
+            messages = self._session.stream(
+                self._sessions.WatchSession, left, timeout_seconds=_WATCH_CALL_SECONDS
             )
             retry.begin_attempt()
             try:
-                async with aclosing(events):
-                    async for answer in events:
+                async with aclosing(messages):
+                    async for message in messages:
                         retry.record_answer()
-                        after_cursor = answer.event.cursor
-                        yield answer.event
+                        left.cursor, left.after_event, left.after_seq = message.cursor, 0, 0
+                        yield message
                 return
             except MeshError as error:
                 await retry.wait_before_next(error)

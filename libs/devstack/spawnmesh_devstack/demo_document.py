@@ -72,10 +72,12 @@ def document(
         ],
         "budget": _budget(done),
         "live": {
-            "pieces": done.heard.piece_count,
-            "entries": len(done.heard.entries),
-            "retracted": done.heard.retracted_count,
-            "exact": done.heard.is_exactly(done.transcripts[done.parent.session_id]),
+            "sessions": len(done.heard),
+            "pieces": sum(one.piece_count for one in done.heard.values()),
+            "entries": sum(len(one.entries) for one in done.heard.values()),
+            "retracted": sum(one.retracted_count for one in done.heard.values()),
+            "exact": done.heard.keys() == done.transcripts.keys()
+            and all(one.is_exactly(done.transcripts[key]) for key, one in done.heard.items()),
         },
         "announced": [
             {
@@ -188,8 +190,8 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
         Check("the family waited for its budget until a person raised it", _was_raised(report["budget"])),
         Check("the budget counted what the runs have used", _is_counted(report["budget"])),
         Check(
-            "a watcher heard the coordinator's text as it is stored",
-            report["live"]["exact"] and report["live"]["entries"] > 0,
+            "a watcher heard the text of the coordinator and its child as it is stored",
+            report["live"]["exact"] and report["live"]["pieces"] > 0,
         ),
         Check(
             "the child published its figures, and its parent fetched and a client read the same bytes",

@@ -19,6 +19,7 @@ from spawnmesh.session.v1.approval_service_pb2 import (
 from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from spawnmesh.session.v1.budget_pb2 import Budget, SessionBudget
 from spawnmesh.session.v1.session_pb2 import SESSION_VIEW_FULL, Session, SessionEvent
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh_calls.wire_reasons import reason_of
@@ -64,15 +65,15 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Done:
     """The result: sessions, parents before children, each with its transcript and its events, what
-    a person approved, what a watcher of the first session heard, the files that were published, and
-    the budget that the sessions share.
+    a person approved, what a watcher heard of each session, the files that were published, and the
+    budget that the sessions share.
     """
 
     sessions: Sequence[Session]
     transcripts: dict[str, list[Entry]]
     events: dict[str, list[SessionEvent]]
     approvals: Sequence[Approval] = ()
-    heard: Heard = field(default_factory=Heard)
+    heard: dict[str, Heard] = field(default_factory=dict)
     published: Sequence[PublishedFile] = ()
     budget: SessionBudget | None = None
 
@@ -104,7 +105,7 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
                 budget=job.budget,
             )
             spawned(session)
-            heard = Heard()
+            heard: dict[str, Heard] = {}
             person = asyncio.create_task(_decide_steadily(mesh, session.session_id, job))
             watcher = asyncio.create_task(listen(mesh, session.session_id, heard))
             try:
@@ -112,7 +113,7 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
                 async with asyncio.timeout(_LAST_NEWS_SECONDS):
                     await watcher
             except TimeoutError:
-                raise StackError("the watcher of the session did not hear its end") from None
+                raise StackError("the watcher of the sessions did not hear their end") from None
             finally:
                 person.cancel()
                 watcher.cancel()
@@ -206,7 +207,7 @@ async def _family(mesh: WireMesh, parent_id: str) -> list[Session]:
     return sessions
 
 
-async def _gather(mesh: WireMesh, parent_id: str, heard: Heard) -> Done:
+async def _gather(mesh: WireMesh, parent_id: str, heard: dict[str, Heard]) -> Done:
     sessions = await _family(mesh, parent_id)
     return Done(
         sessions=sessions,
@@ -214,12 +215,14 @@ async def _gather(mesh: WireMesh, parent_id: str, heard: Heard) -> Done:
             session.session_id: [entry async for entry in mesh.transcript(session.session_id)]
             for session in sessions
         },
-        events={
-            session.session_id: [event async for event in mesh.watch(session.session_id)]
-            for session in sessions
-        },
+        events={session.session_id: await _events(mesh, session.session_id) for session in sessions},
         approvals=await _approvals(mesh, ListApprovalsRequest(session_id=parent_id)),
         heard=heard,
         published=[file for session in sessions for file in await read_published(mesh, session)],
         budget=await budget_of(mesh, parent_id),
     )
+
+
+async def _events(mesh: WireMesh, session_id: str) -> list[SessionEvent]:
+    messages = mesh.watch(WatchSessionRequest(session_id=session_id))
+    return [message.session_event async for message in messages]

@@ -1,14 +1,12 @@
-"""Watch the demo's first session live, and compare what came with what was stored."""
+"""Watch the demo's sessions live, and compare what came with what was stored."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh.session.v1.session_pb2 import SessionEvent
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh.transcript.v1.live_service_pb2 import DraftDelta, DraftRetracted, EntryAppended
-from spawnmesh_client.live_streams import ends_run, live_messages
 from spawnmesh_client.wire import WireMesh
 
 
@@ -23,17 +21,19 @@ class Heard:
     """Answers whose text is not what came of them before."""
     _text: str = ""
 
-    def take(self, message: SessionEvent | DraftDelta | DraftRetracted | EntryAppended) -> None:
-        """Take over the next message of the stream."""
-        match message:
-            case DraftDelta():
-                self._text = message.text if message.begins_draft else self._text + message.text
+    def take(self, message: WatchSessionResponse) -> None:
+        """Take over the next message of the session."""
+        match message.WhichOneof("event"):
+            case "draft_delta":
+                delta = message.draft_delta
+                self._text = delta.text if delta.begins_draft else self._text + delta.text
                 self.piece_count += 1
-            case DraftRetracted():
+            case "draft_retracted":
                 self.retracted_count += 1
-            case EntryAppended():
-                self.entries.append(message.entry)
-                if message.completes_draft and _text_of(message.entry) != self._text:
+            case "entry_appended":
+                appended = message.entry_appended
+                self.entries.append(appended.entry)
+                if appended.completes_draft and _text_of(appended.entry) != self._text:
                     self.differing_count += 1
 
     def is_exactly(self, stored: Sequence[Entry]) -> bool:
@@ -43,13 +43,12 @@ class Heard:
         return not self.differing_count and self.entries == list(stored)
 
 
-async def listen(mesh: WireMesh, session_id: str, heard: Heard) -> None:
-    """Watch the session until its run has ended."""
-    async with aclosing(live_messages(mesh, session_id)) as messages:
-        async for one in messages:
-            heard.take(one.message)
-            if isinstance(one.message, SessionEvent) and ends_run(one.message):
-                return
+async def listen(mesh: WireMesh, session_id: str, heard: dict[str, Heard]) -> None:
+    """Watch the session and those below it until all have ended."""
+    request = WatchSessionRequest(session_id=session_id, with_transcript=True, with_descendants=True)
+    async with aclosing(mesh.watch(request)) as messages:
+        async for message in messages:
+            heard.setdefault(message.session_id, Heard()).take(message)
 
 
 def _text_of(entry: Entry) -> str:

@@ -57,6 +57,7 @@ from spawnmesh_session.operations.claim_lines import ClaimLines
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.file_publishing import FilePublisher
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.member_watch import WatchSource
 from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.model_call_counting import ModelCallCounter
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
@@ -279,6 +280,9 @@ def make_dependencies(
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
     database, terminator, metrics = components.database, components.terminator, components.metrics
     lease_ttl = timedelta(seconds=settings.lease_ttl_seconds)
+    watch_limit = FairLimiter(
+        LimiterPolicy("reads of watches", "", max(1, settings.database_max_connections // 2))
+    )
     return Dependencies(
         database=database,
         listener=components.listener,
@@ -316,9 +320,8 @@ def make_dependencies(
         revocations=revocations,
         call_limits=call_limits,
         max_token_lifetime=timedelta(seconds=settings.max_token_lifetime_seconds),
-        watch_limit=FairLimiter(
-            LimiterPolicy("reads of watches", "", max(1, settings.database_max_connections // 2))
-        ),
+        watch_limit=watch_limit,
+        watch_source=WatchSource(database, components.listener, watch_limit, components.transcripts),
     )
 
 

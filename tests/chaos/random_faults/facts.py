@@ -21,7 +21,7 @@ _TABLES = {
     "sessions": "select * from session.sessions where delete_time is null",
     "runs": "select * from session.runs",
     "messages": "select * from session.inbox_messages",
-    "events": "select * from session.session_events order by tenant_id, session_id, cursor",
+    "events": "select * from session.session_events order by tenant_id, session_id, number",
     "approvals": "select * from session.approvals",
     "output_sets": "select * from session.output_sets",
     "budgets": "select * from session.budgets",

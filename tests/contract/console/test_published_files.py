@@ -99,7 +99,7 @@ async def test_list_is_read_only_for_a_session_that_may_have_published(
         assert asked == [earlier.session_id]
         async with await psycopg.AsyncConnection.connect(stack.superuser_dsn, autocommit=True) as connection:
             await connection.execute(
-                "delete from session.session_events where session_id = %s and cursor < 7",
+                "delete from session.session_events where session_id = %s and number < 7",
                 [earlier.session_id],
             )
         page = await read(client, path_of(earlier))

@@ -73,7 +73,7 @@ console.log(
     agents,
     spawned: [spawned.id === again.id, spawned.view.metadata, spawned.view.receipt?.files.map((file) => file.name)],
     created: spawned.view.createTime instanceof Date,
-    events: events.map((event) => [event.cursor, event.type, event.runState ?? null]),
+    events: events.map((event) => [event.number, event.type, event.runState ?? null]),
     state: spawned.state,
     text: result.text,
     usage: result.run.usage.outputTokens > 0,

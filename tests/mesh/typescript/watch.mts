@@ -4,6 +4,6 @@ import { connect } from "@spawnmesh/client";
 const { SESSION, TOKEN, SESSION_ID } = process.env as Record<string, string>;
 const mesh = connect({ targets: { session: SESSION! }, token: TOKEN! });
 const session = await mesh.session(SESSION_ID!);
-for await (const { cursor, type, runState } of session.events()) {
-  console.log(JSON.stringify([cursor, type, runState ?? ""]));
+for await (const { number, type, runState } of session.events()) {
+  console.log(JSON.stringify([number, type, runState ?? ""]));
 }

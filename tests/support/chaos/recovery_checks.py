@@ -70,7 +70,7 @@ class RecoveryChecks:
     async def events(self, tenant: str, session_id: str) -> list[DictRow]:
         """The session's, in their order."""
         query = (
-            "select * from session.session_events where tenant_id = %s and session_id = %s order by cursor"
+            "select * from session.session_events where tenant_id = %s and session_id = %s order by number"
         )
         return await self.rows(query, tenant, session_id)
 

@@ -121,8 +121,8 @@ def entry(seq: int, before: Row | None, stored: bytes = b"", **fields: Any) -> R
     return row
 
 
-def event(session_id: str, cursor: int, kind: str, run_state: str = "", **fields: Any) -> Row:
-    row = {"tenant_id": T, "session_id": session_id, "cursor": cursor, "kind": kind, "run_state": run_state}
+def event(session_id: str, number: int, kind: str, run_state: str = "", **fields: Any) -> Row:
+    row = {"tenant_id": T, "session_id": session_id, "number": number, "kind": kind, "run_state": run_state}
     return {**row, "run_id": f"run of {session_id}", "child_session_id": "", "detail": "", **fields}
 
 
@@ -215,9 +215,9 @@ def sound() -> Facts:
         call("acquire", 0.0, 0.1, session_id=CHILD, run_id="run_w", epoch=1),
         call("claim", 0.0, 1.0, {"runs": [["run_x", 1]]}),
         call("claim", 2.0, 3.0, {"runs": [["run_x", 2]]}),
-        call("watch", 0.0, 1.0, {"cursors": [1, 2]}, session_id=CHILD),
-        call("watch again", 9.0, 9.5, {"cursors": [1, 2, 3], "has_ended": True}, session_id=CHILD),
-        call("watch", 0.0, 1.0, {"cursors": [1, 2, 3], "has_ended": True}, session_id=CHILD),
+        call("watch", 0.0, 1.0, {"numbers": [1, 2]}, session_id=CHILD),
+        call("watch again", 9.0, 9.5, {"numbers": [1, 2, 3], "has_ended": True}, session_id=CHILD),
+        call("watch", 0.0, 1.0, {"numbers": [1, 2, 3], "has_ended": True}, session_id=CHILD),
         send(PARENT, "r1"),
         refused("pry", "NOT_FOUND", session_id=PARENT),
         refused("append", session_id=CHILD, key="late", text="late"),

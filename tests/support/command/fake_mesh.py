@@ -19,15 +19,11 @@ from opentelemetry.trace import NoOpTracer
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1.approval_service_pb2_grpc import add_ApprovalServiceServicer_to_server
-from spawnmesh.session.v1.session_service_pb2_grpc import (
-    SessionServiceServicer,
-    add_SessionServiceServicer_to_server,
-)
+from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
 from spawnmesh.session.v1.token_service_pb2_grpc import add_TokenServiceServicer_to_server
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh.transcript.v1.live_service_pb2_grpc import add_LiveServiceServicer_to_server
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
     TranscriptServiceServicer,
     add_TranscriptServiceServicer_to_server,
@@ -49,7 +45,7 @@ from typer.testing import CliRunner
 
 from tests.support.command.approvals import FakeApprovals
 from tests.support.command.budgets import FakeBudgets
-from tests.support.command.live import FakeLive
+from tests.support.command.live import FakeLive, FakeWatch
 from tests.support.command.tenants import FakeTenants, FakeTokens
 
 SESSION_ID = new_id(IdKind.SESSION)
@@ -72,32 +68,28 @@ def session_in(state: Any, result: str = "", **fields: Any) -> session_pb2.Sessi
     )
 
 
-def event(cursor: int, kind: Any) -> session_pb2.SessionEvent:
+def event(number: int, kind: Any) -> session_pb2.SessionEvent:
     """Return an event about no run."""
-    return session_pb2.SessionEvent(cursor=cursor, kind=kind)
+    return session_pb2.SessionEvent(number=number, kind=kind)
 
 
 @dataclass
-class FakeSessions(SessionServiceServicer):
+class FakeSessions(FakeWatch):
     """Record the requests.
 
-    `refusal` answers spawns, `wait_refusals` one wait each, `interrupted` interrupts; `broken_after`
-    ends a watch once after that cursor.
+    `refusal` answers spawns, `wait_refusals` one wait each, and `interrupted` interrupts.
     """
 
     known: list[session_pb2.Session] = field(
         default_factory=lambda: [session_in(session_pb2.RUN_STATE_QUEUED)]
     )
-    events: list[session_pb2.SessionEvent] = field(default_factory=list)
     outcome: session_pb2.Session = field(
         default_factory=lambda: session_in(session_pb2.RUN_STATE_SUCCEEDED, "done")
     )
     refusal: MeshError | None = None
     wait_refusals: list[MeshError] = field(default_factory=list)
-    broken_after: dict[int, MeshError] = field(default_factory=dict)
     requests: list[Any] = field(default_factory=list)
     tenants: list[str] = field(default_factory=list)
-    hold: asyncio.Event | None = None
     interrupted: session_pb2.Run | None = None
     blobs: Any = None
 
@@ -132,14 +124,8 @@ class FakeSessions(SessionServiceServicer):
 
     async def WatchSession(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self._note(request)
-        for one in self.events:
-            if one.cursor <= request.after_cursor:
-                continue
-            yield session_rpc.WatchSessionResponse(event=one)
-            if one.cursor in self.broken_after:
-                raise self.broken_after.pop(one.cursor)
-        if self.hold is not None:
-            await self.hold.wait()
+        async for message in super().WatchSession(request, context):
+            yield message
 
     async def SendMessage(self, request: Any, context: Any) -> Any:
         self._note(request)
@@ -225,8 +211,12 @@ class FakeMesh:
     targets: dict[str, str]
     tokens: FakeTokens = field(default_factory=FakeTokens, kw_only=True)
     approvals: FakeApprovals = field(default_factory=FakeApprovals, kw_only=True)
-    live: FakeLive = field(default_factory=FakeLive, kw_only=True)
     budgets: FakeBudgets = field(default_factory=FakeBudgets, kw_only=True)
+
+    @property
+    def live(self) -> FakeLive:
+        """What watchers get of transcripts."""
+        return self.sessions.live
 
     async def run(self, *arguments: str) -> Any:
         """Run the command in another thread with its own event loop, and return its result."""
@@ -303,12 +293,11 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
     """Return a session and a transcript service that `mesh.json` names."""
     sessions, tenants, tokens, transcript = FakeSessions(), FakeTenants(), FakeTokens(), FakeTranscript()
-    approvals, live, budgets = FakeApprovals(), FakeLive(), FakeBudgets()
+    approvals, budgets = FakeApprovals(), FakeBudgets()
     add = add_sessions(sessions, tenants, tokens, approvals)
 
     def add_transcript(server: MeshServer) -> None:
         add_TranscriptServiceServicer_to_server(transcript, server)
-        add_LiveServiceServicer_to_server(live, server)
 
     async with (
         served("session", keys, add, budgets.add_to) as session_target,
@@ -317,4 +306,4 @@ async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
         targets = {"session": session_target, "transcript": transcript_target}
         write_mesh_file(tmp_path, keys, targets)
         parts = (tmp_path, sessions, tenants, transcript, targets)
-        yield FakeMesh(*parts, tokens=tokens, approvals=approvals, live=live, budgets=budgets)
+        yield FakeMesh(*parts, tokens=tokens, approvals=approvals, budgets=budgets)

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest
 from spawnmesh_client.approval_views import ApprovalPolicy
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.budget_views import Budget
@@ -138,8 +139,8 @@ async def _approval_of(mesh: Mesh, session: Session) -> str:
 async def snapshot(mesh: Mesh) -> list[str]:
     """Return the things of a tenant that a form could change, as texts that compare."""
     sessions = [one async for one in mesh.wire.sessions()]
-    events = [(one.session_id, [event async for event in mesh.wire.watch(one.session_id, ends_at_newest=True)])
-              for one in sessions]  # fmt: skip
+    watches = [WatchSessionRequest(session_id=one.session_id, ends_at_newest=True) for one in sessions]
+    events = [[str(message) async for message in mesh.wire.watch(one)] for one in watches]
     approvals = [one async for one in mesh.approvals.list()]
     # A webhook begins to fail when its first message is sent.
     webhooks = [replace(one, failing_since_time=None) for one in await mesh.webhooks.list()]

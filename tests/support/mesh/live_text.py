@@ -1,4 +1,4 @@
-"""Models that speak on command, and watchers of transcripts whose connections are cut."""
+"""Models that speak on command, and watchers of sessions whose connections are cut."""
 
 import asyncio
 import json
@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from aiohttp import web
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh.transcript.v1 import live_service_pb2 as pb
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.status import Status
@@ -115,7 +115,7 @@ class CuttingLink(Link):
 
 @dataclass
 class Watcher:
-    """Reads the events of a transcript, over as many connections as it takes.
+    """Reads what happens in a session, over as many connections as it takes.
 
     `on_first_event` is called behind the first event of each connection. After a cut, the next one
     begins when `may_resume` returns true.
@@ -125,7 +125,7 @@ class Watcher:
     session_id: str
     on_first_event: Callable[[], None] = lambda: None
     may_resume: Callable[[], bool] = lambda: True
-    events: list[pb.WatchTranscriptResponse] = field(default_factory=list)
+    events: list[WatchSessionResponse] = field(default_factory=list)
     cut_count: int = 0
     """Connections that ended behind an event."""
     cuts_within_drafts: int = 0
@@ -139,36 +139,33 @@ class Watcher:
         return [one.entry_appended.entry for one in self.events if one.HasField("entry_appended")]
 
     async def watch(self) -> None:
-        """Watch until cancelled. Resume with the newest cursor when a connection ends."""
-        peer = self.mesh.service("transcript")
-        stub, cursor = LiveServiceStub(peer.channel), ""
-        while True:
-            request = pb.WatchTranscriptRequest(session_id=self.session_id, cursor=cursor)
-            answers = peer.stream(stub.WatchTranscript, request, timeout_seconds=_CALL_SECONDS)
-            is_first, has_event = True, False
+        """Watch until the session has ended. Resume with the newest cursor when a connection ends."""
+        peer = self.mesh.service("session")
+        stub, has_ended = SessionServiceStub(peer.channel), False
+        request = WatchSessionRequest(session_id=self.session_id, with_transcript=True)
+        while not has_ended:
+            messages = peer.stream(stub.WatchSession, request, timeout_seconds=_CALL_SECONDS)
+            has_event = False
             try:
-                async with aclosing(answers):
-                    async for answer in answers:
-                        self._check(answer, is_first=is_first)
-                        is_first, cursor = False, answer.cursor
-                        if answer.WhichOneof("event"):
-                            self.events.append(answer)
-                            if not has_event:
-                                has_event = True
-                                self.on_first_event()
+                async with aclosing(messages):
+                    async for message in messages:
+                        assert message.WhichOneof("event"), "there is something in each message"
+                        assert message.session_id == self.session_id
+                        request.cursor = message.cursor
+                        self.events.append(message)
+                        if not has_event:
+                            has_event = True
+                            self.on_first_event()
+                has_ended = True
             except MeshError as error:
                 if error.status is not Status.UNAVAILABLE:
                     raise
-            if has_event:
+            if has_event and not has_ended:
                 self.cut_count += 1
                 self.cuts_within_drafts += bool(self.drafts.open_text)
                 await eventually(self.may_resume)
             else:
                 await asyncio.sleep(_PAUSE_SECONDS)
-
-    def _check(self, answer: pb.WatchTranscriptResponse, *, is_first: bool) -> None:
-        assert (answer.WhichOneof("event") is None) == is_first, "only the first response has no event"
-        assert answer.read_seq >= (self.events[-1].read_seq if self.events else 0)
 
 
 @asynccontextmanager
@@ -190,8 +187,8 @@ class Drafts:
     open_text: str = ""
 
 
-def drafts_of(events: Sequence[pb.WatchTranscriptResponse]) -> Drafts:
-    """Follow the contract of WatchTranscript. Raises AssertionError if the events break it."""
+def drafts_of(events: Sequence[WatchSessionResponse]) -> Drafts:
+    """Follow the contract of WatchSession. Raises AssertionError if the events break it."""
     found, is_open = Drafts(), False
     for event in events:
         match event.WhichOneof("event"):

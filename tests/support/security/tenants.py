@@ -35,7 +35,7 @@ from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
-from spawnmesh.transcript.v1.live_service_pb2 import WatchTranscriptRequest, WriteDraftRequest
+from spawnmesh.transcript.v1.live_service_pb2 import WriteDraftRequest
 from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
@@ -243,9 +243,13 @@ async def _work_on_the_run(tenant: Filled) -> None:
         )
         live = LiveServiceStub(transcript.channel)
         await transcript.unary(live.WriteDraft, draft, timeout_seconds=60)
-        watch = WatchTranscriptRequest(session_id=ids["session"])
-        async with aclosing(transcript.stream(live.WatchTranscript, watch, timeout_seconds=60)) as responses:
-            ids["cursor"] = (await anext(responses)).cursor
+        watch = sessions.WatchSessionRequest(session_id=ids["session"], with_transcript=True)
+        method = SessionServiceStub(session.channel).WatchSession
+        async with aclosing(session.stream(method, watch, timeout_seconds=60)) as messages:
+            async for message in messages:
+                ids["cursor"] = message.cursor
+                if message.HasField("draft_delta"):
+                    break
         ids |= {"incarnation": appended.head.incarnation, "chain_hash": appended.head.chain_hash}
         ids["line_chain"] = appended.head.chain_hash
         for request_id in (ids["request"], f"{ids['request']}-2"):

@@ -136,8 +136,8 @@ async def events_until(
         stream = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
         async with aclosing(stream) as told:
             async for answer in told:
-                seen.append(answer.event)
-                if is_last(answer.event):
+                seen.append(answer.session_event)
+                if is_last(answer.session_event):
                     return seen
     raise AssertionError(f"the stream ended with {seen[-1:]}")
 

@@ -141,6 +141,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         call_limits=unused,
         max_token_lifetime=timedelta(days=1),
         watch_limit=unused,
+        watch_source=unused,
     )
     return Crashing(
         deps, replace(components.purge, database=database, killer=killer, participants=participants)

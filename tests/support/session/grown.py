@@ -54,7 +54,7 @@ _FILL = (
     insert into session.sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id,
         label, model, mode, context, cleanup,
         runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent,
-        last_cursor, create_time, end_time)
+        last_event_number, create_time, end_time)
     select tenant, ids[n], 'r' || n || tenant, '', 'CLOSED', 'default', '', '', 'RUN',
         'ISOLATED', 'DELETE', 'SUBAGENT',
         case when n > 1 then ids[1] else '' end, '', case when n > 1 then ids[:1] else '{}' end,
@@ -73,7 +73,7 @@ _FILL = (
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """
-    insert into session.session_events (tenant_id, session_id, cursor, event_time, kind)
+    insert into session.session_events (tenant_id, session_id, number, event_time, kind)
     select tenant_id, session_id, n, end_time + n * interval '1 second', 'RUN'
     from session.sessions, generate_series(1, 3) n where tenant_id = any (%(tenants)s)
     """,

@@ -82,7 +82,7 @@ async def assert_sound(postgres: Any, tenant: str, root: str) -> None:
     )
     events = await rows(
         postgres,
-        "select session_id, cursor, kind, run_id, run_state from session.session_events where tenant_id = %s order by cursor",
+        "select session_id, number, kind, run_id, run_state from session.session_events where tenant_id = %s order by number",
         tenant,
     )
     sessions = await rows(
@@ -110,7 +110,7 @@ async def assert_sound(postgres: Any, tenant: str, root: str) -> None:
         for row in runs
         if row["session_id"] != root
     }
-    cursors: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for event in events:
-        cursors.setdefault(event["session_id"], []).append(event["cursor"])
-    assert all(found == list(range(1, len(found) + 1)) for found in cursors.values())
+        numbers.setdefault(event["session_id"], []).append(event["number"])
+    assert all(found == list(range(1, len(found) + 1)) for found in numbers.values())

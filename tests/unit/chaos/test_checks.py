@@ -192,7 +192,7 @@ ANOMALIES = [
     Anomaly(
         "run claimed twice at an epoch",
         claims.check_runs,
-        lambda f: f.tables["events"].append({**row(f, "events"), "cursor": 3, "detail": "attempt 2"}),
+        lambda f: f.tables["events"].append({**row(f, "events"), "number": 3, "detail": "attempt 2"}),
     ),
     Anomaly(
         "two sessions of a request",
@@ -218,10 +218,10 @@ ANOMALIES = [
     Anomaly("approval that waits on", approvals.check, lambda f: row(f, "approvals").update(state="PENDING")),
     Anomaly("content in a log", content.check, lambda f: f.leaks.append("session.log")),
     Anomaly("workspace that stays", content.check, lambda f: f.workspaces.append("run_x")),
-    Anomaly("event that is repeated", streams.check, lambda f: f.calls[8].got.update(cursors=[1, 1])),
-    Anomaly("event that is omitted", streams.check, lambda f: f.calls[8].got.update(cursors=[2])),
-    Anomaly("stream that ends early", streams.check, lambda f: f.calls[10].got.update(cursors=[1, 2])),
-    Anomaly("new watch that hears nothing", streams.check_again, lambda f: f.calls[9].got.update(cursors=[])),
+    Anomaly("event that is repeated", streams.check, lambda f: f.calls[8].got.update(numbers=[1, 1])),
+    Anomaly("event that is omitted", streams.check, lambda f: f.calls[8].got.update(numbers=[2])),
+    Anomaly("stream that ends early", streams.check, lambda f: f.calls[10].got.update(numbers=[1, 2])),
+    Anomaly("new watch that hears nothing", streams.check_again, lambda f: f.calls[9].got.update(numbers=[])),
     Anomaly("new watch that does not end", streams.check_again, lambda f: f.calls[9].got.pop("has_ended")),
     Anomaly("failed run", availability.check_runs, lambda f: row(f, "runs").update(state="FAILED")),
     Anomaly(

@@ -139,9 +139,9 @@ async def test_events_continue_behind_the_last_one_when_the_service_drains(
     mesh.sessions.broken_after = {2: MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)}
     async with connected(mesh, keys) as client:
         session = await client.session(SESSION_ID)
-        seen = [(one.cursor, one.kind) async for one in session.events()]
+        seen = [(one.number, one.kind) async for one in session.events()]
         assert seen == [(1, EventKind.RUN), (2, EventKind.RUN), (3, EventKind.CLOSED)]
-        assert [one.cursor async for one in client.events(SESSION_ID, after=2)] == [3]
+        assert [one.number async for one in client.events(SESSION_ID, after=2)] == [3]
 
 
 async def test_methods_of_a_session_make_its_calls(mesh: FakeMesh, keys: Path) -> None:

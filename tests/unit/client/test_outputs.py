@@ -74,7 +74,7 @@ async def test_runs_events_and_sets_name_what_was_published(
     set_id = blobs.publish(report_md=b"# Report")
     mesh.sessions.events = [
         session_pb2.SessionEvent(
-            cursor=1, kind=session_pb2.SESSION_EVENT_KIND_FILES_PUBLISHED, run_id=RUN_ID, set_id=set_id
+            number=1, kind=session_pb2.SESSION_EVENT_KIND_FILES_PUBLISHED, run_id=RUN_ID, set_id=set_id
         ),
         event(2, session_pb2.SESSION_EVENT_KIND_CLOSED),
     ]

@@ -131,7 +131,7 @@ async def test_iterator_that_is_left_early_ends_its_call(mesh: FakeMesh, keys: P
         events = client.session(SESSION_ID).events()
         first = next(events)
         events.close()  # type: ignore[attr-defined]
-        return first.cursor
+        return first.number
 
     assert await in_thread(mesh, keys, body) == 1
 

@@ -147,7 +147,7 @@ def test_words_are_those_of_the_contract(words: Any) -> None:
 def test_words_equal_their_names_and_a_new_one_is_unknown() -> None:
     assert views.SessionState.ACTIVE == "ACTIVE"
     assert f"{views.RunState.SUCCEEDED}" == "SUCCEEDED"
-    event = session_pb2.SessionEvent(cursor=1)
+    event = session_pb2.SessionEvent(number=1)
     event.MergeFromString(b"\x18\x63")  # kind = 99
     assert view_of(views.SessionEvent, event).kind is views.EventKind.UNKNOWN
 

@@ -7,6 +7,7 @@ import pytest
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UNSPECIFIED
 from spawnmesh.content.v1.message_pb2 import Message
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
 from spawnmesh_client import Attachment, MeshError, Reason
@@ -26,12 +27,18 @@ from tests.support.command.fake_mesh import (
     session_in,
     unset,
 )
+from tests.support.command.live import run_event, said
 from tests.support.command.tenants import FakeTenants
 
 __all__ = ["mesh", "unset"]
 
 RUN = session_pb2.SESSION_EVENT_KIND_RUN
 CLOSED = session_pb2.SESSION_EVENT_KIND_CLOSED
+WATCH = WatchSessionRequest(session_id=SESSION_ID)
+
+
+def draining():
+    return MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)
 
 
 @asynccontextmanager
@@ -108,13 +115,47 @@ async def test_a_refusal_comes_back_with_its_reason_and_facts(mesh, keys):
 
 async def test_a_watch_goes_on_behind_the_last_event_when_the_service_drains(mesh, keys):
     mesh.sessions.events = [event(1, RUN), event(2, RUN), event(3, CLOSED)]
-    mesh.sessions.broken_after = {2: MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)}
+    mesh.sessions.broken_after = {2: draining()}
 
     async with connected(mesh.targets, keys) as client:
-        cursors = [seen.cursor async for seen in client.watch(SESSION_ID)]
+        seen = [message async for message in client.watch(WATCH)]
 
-    assert cursors == [1, 2, 3]
-    assert [request.after_cursor for request in mesh.sessions.requests] == [0, 2]
+    assert [message.session_event.number for message in seen] == [1, 2, 3]
+    assert mesh.sessions.cursors == ["", seen[1].cursor]
+
+
+async def test_a_watch_that_goes_on_asks_for_the_same_and_leaves_its_request_as_it_was(mesh, keys):
+    mesh.sessions.events = [run_event(number, session_pb2.RUN_STATE_RUNNING) for number in (1, 2, 3)]
+    for text in ("one", "two", "three"):
+        mesh.live.append(said(text))
+    mesh.sessions.broken_after, mesh.live.broken_after = {2: draining()}, {2: draining()}
+    request = WatchSessionRequest(session_id=SESSION_ID, after_event=1, after_seq=1, with_transcript=True)
+    asked = WatchSessionRequest.FromString(request.SerializeToString())
+
+    async with connected(mesh.targets, keys) as client:
+        seen = [message async for message in client.watch(request)]
+
+    assert [message.session_event.number or message.entry_appended.entry.seq for message in seen] == [
+        2, 3, 2, 3,
+    ]  # fmt: skip
+    again = [
+        WatchSessionRequest(session_id=SESSION_ID, cursor=message.cursor, with_transcript=True)
+        for message in (seen[0], seen[2])
+    ]
+    assert mesh.sessions.requests == [asked, *again], "a cursor stands for all that is behind it"
+    assert request == asked
+
+
+async def test_a_watch_that_broke_before_its_first_message_begins_again(mesh, keys):
+    mesh.sessions.events = [event(1, RUN), event(2, CLOSED)]
+    mesh.live.refusals = [draining()]
+    request = WatchSessionRequest(session_id=SESSION_ID, after_event=1, with_transcript=True)
+
+    async with connected(mesh.targets, keys) as client:
+        seen = [message async for message in client.watch(request)]
+
+    assert [message.session_event.number for message in seen] == [2]
+    assert mesh.sessions.requests == [request, request]
 
 
 async def test_a_watch_outlasts_the_service_itself(keys):
@@ -128,14 +169,15 @@ async def test_a_watch_outlasts_the_service_itself(keys):
         target = await first.enter_async_context(served("session", keys, add_sessions(before, FakeTenants())))
         async with (
             connected({"session": target}, keys) as client,
-            aclosing(client.watch(SESSION_ID)) as events,
+            aclosing(client.watch(WATCH)) as messages,
         ):
-            assert (await anext(events)).cursor == 1
+            first_seen = await anext(messages)
+            assert first_seen.session_event.number == 1
             await first.aclose()
             port = int(target.rpartition(":")[2])
             async with served("session", keys, add_sessions(after, FakeTenants()), port=port):
-                assert [seen.cursor async for seen in events] == [2]
-    assert [request.after_cursor for request in after.requests] == [1]
+                assert [seen.session_event.number async for seen in messages] == [2]
+    assert after.cursors == [first_seen.cursor]
 
 
 async def test_a_watch_ends_with_a_refusal_that_trying_again_does_not_help(mesh, keys):
@@ -144,7 +186,7 @@ async def test_a_watch_ends_with_a_refusal_that_trying_again_does_not_help(mesh,
 
     async with connected(mesh.targets, keys) as client:
         with pytest.raises(MeshError, match="TOKEN_EXPIRED"):
-            [seen async for seen in client.watch(SESSION_ID)]
+            [seen async for seen in client.watch(WATCH)]
 
 
 async def test_a_watch_of_a_service_that_was_never_there_fails_at_once(keys, monkeypatch):
@@ -154,7 +196,7 @@ async def test_a_watch_of_a_service_that_was_never_there_fails_at_once(keys, mon
     async with connected({"session": target}, keys) as client:
         with pytest.raises(MeshError, match="DEPENDENCY_UNAVAILABLE"):
             async with asyncio.timeout(60):
-                [seen async for seen in client.watch(SESSION_ID)]
+                [seen async for seen in client.watch(WATCH)]
 
 
 async def test_a_wait_that_runs_out_says_so(mesh, keys):

@@ -207,7 +207,7 @@ async def test_wait_says_once_that_a_person_is_awaited(mesh: FakeMesh) -> None:
 
 async def test_watch_says_what_to_type_while_the_run_waits(mesh: FakeMesh) -> None:
     waits = session_pb2.SessionEvent(
-        cursor=1,
+        number=1,
         kind=session_pb2.SESSION_EVENT_KIND_RUN,
         run_state=session_pb2.RUN_STATE_WAITING_APPROVAL,
     )

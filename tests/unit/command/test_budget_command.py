@@ -213,7 +213,7 @@ async def test_wait_names_the_session_if_its_budget_cannot_be_seen(
 async def test_watch_says_how_to_raise_the_budget_while_the_run_waits(mesh: FakeMesh) -> None:
     mesh.sessions.events = [
         session_pb2.SessionEvent(
-            cursor=1,
+            number=1,
             kind=session_pb2.SESSION_EVENT_KIND_RUN,
             run_state=session_pb2.RUN_STATE_WAITING_BUDGET,
             detail="cost 0.52 of 0.50 used",

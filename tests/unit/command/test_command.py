@@ -217,10 +217,10 @@ async def test_watch_prints_an_event_a_line_and_outlasts_a_restart(mesh):
     mesh.sessions.broken_after = {2: MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)}
 
     told = await mesh.run("watch", SESSION_ID)
-    rest = await mesh.run("watch", SESSION_ID, "--after", "2.", "--json")
+    rest = await mesh.run("watch", SESSION_ID, "--after", "2.0", "--json")
 
     assert told.stdout.splitlines() == [f"{SESSION_ID}  trace ", "RUN", "RUN", "CLOSED"]
-    assert [json.loads(line)["session_event"]["cursor"] for line in rest.stdout.splitlines()] == ["3"]
+    assert [json.loads(line)["session_event"]["number"] for line in rest.stdout.splitlines()] == ["3"]
 
 
 async def test_sessions_are_listed_up_to_the_limit(mesh):

@@ -34,7 +34,6 @@ def append(mesh: FakeMesh, body: EntryBody, *, completes: bool = False, run_id: 
     entry = mesh.live.entry(body)
     entry.writer.run_id = run_id
     mesh.live.send(entry, completes=completes)
-    mesh.transcript.entries.append(entry)
 
 
 def ends(mesh: FakeMesh, state: "session_pb2.RunState.ValueType" = SUCCEEDED) -> None:
@@ -63,6 +62,7 @@ async def test_watch_prints_texts_as_they_come_and_calls_and_states_in_lines(mes
     append(mesh, EntryBody(label=Label()))
     mesh.live.speak("Lost", begins=True, run_id=RUN_ID)
     append(mesh, said("More?", role=ROLE_USER))
+    mesh.live.retract()
     ends(mesh)
 
     result = await mesh.run("watch", SESSION_ID)
@@ -104,15 +104,18 @@ async def test_watch_in_json_has_a_cursor_in_each_line_to_continue_behind(mesh: 
 
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     kinds = ["draft_delta", "draft_retracted", *["draft_delta"] * 2, "entry_appended", *["session_event"] * 2]
-    assert [list(line) for line in lines] == [["cursor", kind] for kind in kinds]
+    assert [list(line) for line in lines] == [["cursor", "session_id", kind] for kind in kinds]
+    assert {line["session_id"] for line in lines} == {SESSION_ID}
     assert lines[0]["draft_delta"]["text"] == "One"
     assert lines[4]["entry_appended"]["entry"]["body"]["message"]["role"] == "ROLE_ASSISTANT"
-    assert [line["session_event"]["cursor"] for line in lines[5:]] == ["1", "2"]
+    assert [line["session_event"]["number"] for line in lines[5:]] == ["1", "2"]
     for place, line in enumerate(lines, 1):
         rest = await mesh.run("watch", SESSION_ID, "--json", "--after", line["cursor"])
         assert [json.loads(line) for line in rest.stdout.splitlines()] == lines[place:]
     text = await mesh.run("watch", SESSION_ID, "--after", lines[2]["cursor"])
     assert text.stdout.splitlines()[1:] == ["…o", f"RUN  SUCCEEDED  {RUN_ID}", "CLOSED"]
+    text = await mesh.run("watch", SESSION_ID, "--after", lines[0]["cursor"])
+    assert text.stdout.splitlines()[1:3] == [RETRACTED, "Two"], "the text was printed before"
 
 
 @pytest.mark.parametrize("cursor", ["2", "9" * 20, "x"])
@@ -120,7 +123,7 @@ async def test_watch_refuses_a_text_that_is_no_cursor(mesh: FakeMesh, cursor: st
     result = await mesh.run("watch", SESSION_ID, "--after", cursor)
 
     assert (result.exit_code, result.stderr) == (
-        1, "error: INVALID_REQUEST: after: is no cursor of `live`\n",
+        1, f"error: INVALID_REQUEST: cursor: is no cursor of a watch like this one of {SESSION_ID}\n",
     )  # fmt: skip
 
 
@@ -187,6 +190,7 @@ async def test_spawn_and_wait_says_why_the_run_failed(mesh: FakeMesh) -> None:
     mesh.sessions.outcome = session_in(FAILED, error_reason=reason, error_message="no model answered")
     mesh.live.speak("It", begins=True, run_id=RUN_ID)
     append(mesh, EntryBody(system_note=SystemNote(topic="time", text="late")))
+    mesh.live.retract()
     ends(mesh, FAILED)
 
     result = await mesh.run("spawn", "Which colour?", "--wait")

@@ -158,7 +158,7 @@ async def test_watch_names_the_sets_and_at_the_end_the_files(mesh: FakeMesh, blo
     set_id = blobs.publish(report_md=b"# Report")
     mesh.sessions.events = [
         session_pb2.SessionEvent(
-            cursor=1, kind=session_pb2.SESSION_EVENT_KIND_FILES_PUBLISHED, run_id=RUN_ID, set_id=set_id
+            number=1, kind=session_pb2.SESSION_EVENT_KIND_FILES_PUBLISHED, run_id=RUN_ID, set_id=set_id
         ),
         run_event(2, session_pb2.RUN_STATE_SUCCEEDED, RUN_ID),
         event(3, session_pb2.SESSION_EVENT_KIND_CLOSED),

@@ -93,7 +93,7 @@ def test_good_outcome_passes(report, files):
         (("budget", "tokens"), 699, "the budget counted"),
         (("budget", "cost"), 0.4, "the budget counted"),
         (("live", "exact"), False, "a watcher heard"),
-        (("live", "entries"), 0, "a watcher heard"),
+        (("live", "pieces"), 0, "a watcher heard"),
         (("announced",), [{"child_session_id": "ses_2"}], "each child's result"),
         (("announced",), [{"child_session_id": f"ses_{n}"} for n in (2, 3, 3)], "each child's result"),
         (("heard_ends",), ["ses_1", "ses_2"], "the plugin heard"),

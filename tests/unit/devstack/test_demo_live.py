@@ -2,8 +2,9 @@
 
 import pytest
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ContentBlock, Message, Text
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionResponse
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
-from spawnmesh.transcript.v1.live_service_pb2 import DraftDelta, DraftRetracted, EntryAppended
+from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, DraftRetracted, EntryAppended
 from spawnmesh_devstack.demo_live import Heard
 
 
@@ -15,16 +16,25 @@ def said(seq: int, text: str) -> Entry:
 STORED = [said(1, "One."), said(2, "Two three.")]
 
 
+def piece(text: str, *, begins: bool = False) -> WatchSessionResponse:
+    return WatchSessionResponse(draft_delta=DraftDelta(text=text, begins_draft=begins))
+
+
+def appended(entry: Entry, *, completes: bool = False) -> WatchSessionResponse:
+    return WatchSessionResponse(entry_appended=EntryAppended(entry=entry, completes_draft=completes))
+
+
 def heard(second: str, *, entries: list[Entry] = STORED) -> Heard:
     """Return the watcher of a retracted draft, and of a second answer in two pieces."""
     watcher = Heard()
-    watcher.take(DraftDelta(text="Oops", begins_draft=True))
-    watcher.take(DraftRetracted())
-    watcher.take(EntryAppended(entry=entries[0]))
-    watcher.take(DraftDelta(text="Two ", begins_draft=True))
-    watcher.take(DraftDelta(text=second))
+    watcher.take(piece("Oops", begins=True))
+    watcher.take(WatchSessionResponse(draft_retracted=DraftRetracted()))
+    watcher.take(appended(entries[0]))
+    watcher.take(WatchSessionResponse())  # A kind that a newer service sends.
+    watcher.take(piece("Two ", begins=True))
+    watcher.take(piece(second))
     for entry in entries[1:]:
-        watcher.take(EntryAppended(entry=entry, completes_draft=True))
+        watcher.take(appended(entry, completes=True))
     return watcher
 
 

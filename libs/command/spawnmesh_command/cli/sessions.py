@@ -208,12 +208,16 @@ def watch(
     after: Annotated[
         str, typer.Option(metavar="CURSOR", help="Only what comes after this cursor of an earlier watch.")
     ] = "",
+    family: Annotated[
+        bool, typer.Option("--family", help="Also the sessions that are spawned below it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Follow a session until it is closed: its states, and what is said and done in it. With --json
     one event a line.
     """
-    printer = live.JsonPrinter(session_id, after) if as_json else live.LivePrinter(session_id, after)
+    kind = live.JsonPrinter if as_json else live.LivePrinter
+    printer = kind(session_id, after, with_descendants=family)
     with live.resumable(printer):
         with_mesh(context, lambda mesh: live.print_session_live(mesh, printer), as_json=as_json)
 

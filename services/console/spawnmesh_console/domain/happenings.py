@@ -18,7 +18,7 @@ class Happening:
     files that it is about.
     """
 
-    cursor: int
+    number: int
     time: datetime | None
     state: ShownState
     sentence: str
@@ -28,7 +28,7 @@ class Happening:
 
 
 def happening(
-    cursor: int,
+    number: int,
     time: datetime | None,
     kind: str,
     state: str,
@@ -47,6 +47,8 @@ def happening(
             shown, sentence = _UNKNOWN, "A plugin asked for another draft."
         case "REVISION_CAPPED":
             shown, sentence = _UNKNOWN, "A plugin asked for another draft, and none was left to give."
+        case "CHILD_SPAWNED":
+            shown, sentence = _SPAWNED, "A child was spawned."
         case "CHILD_ANNOUNCED":
             shown, sentence = run_state(state), "A child reported its result."
         case "FILES_PUBLISHED":
@@ -59,7 +61,7 @@ def happening(
             shown, sentence = _UNKNOWN, "The session closed."
         case _:
             shown, sentence = _UNKNOWN, "Something of a newer version of the mesh happened."
-    return Happening(cursor, time, shown, sentence, detail, child_session_id, set_id)
+    return Happening(number, time, shown, sentence, detail, child_session_id, set_id)
 
 
 _VERBS = {

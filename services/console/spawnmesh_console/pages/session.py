@@ -151,7 +151,7 @@ async def session_page(
     # Behind the events: what ended between the two reads is in the head, too.
     session = await session.refresh()
     is_live = page.is_newest and not session.state.is_terminal
-    after = f"after_event={events.shown[-1].cursor if events.shown else 0}&after_seq={page.last_seq}"
+    after = f"after_event={events.shown[-1].number if events.shown else 0}&after_seq={page.last_seq}"
     return visit.render(
         "session.html",
         status=status,
@@ -182,7 +182,7 @@ def happening_of(event: SessionEvent) -> Happening:
     """Return the event in a sentence."""
     state = event.run_state.value if event.run_state is not None else ""
     return happening(
-        event.cursor,
+        event.number,
         event.event_time,
         event.kind.value,
         state,
@@ -221,13 +221,13 @@ async def _events(session: Session) -> NewestEvents:
     has those that follow.
     """
     newest: deque[SessionEvent] = deque(maxlen=_MAX_EVENTS)
-    next_cursor, may_publish = 1, False
+    next_number, may_publish = 1, False
     try:
         async with asyncio.timeout(_EVENTS_SECONDS):
             async for event in session.events(wait=False):
                 # An old event may have been removed, which leaves a gap.
-                may_publish |= event.kind is EventKind.FILES_PUBLISHED or event.cursor != next_cursor
-                next_cursor = event.cursor + 1
+                may_publish |= event.kind is EventKind.FILES_PUBLISHED or event.number != next_number
+                next_number = event.number + 1
                 newest.append(event)
     except TimeoutError:
         if not newest:

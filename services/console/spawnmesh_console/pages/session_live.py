@@ -10,8 +10,8 @@ from contextlib import aclosing
 
 import structlog
 from spawnmesh.session.v1 import session_pb2
-from spawnmesh.transcript.v1 import live_service_pb2
-from spawnmesh_client.live_streams import LiveMessage, LivePosition, live_messages
+from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
+from spawnmesh.transcript.v1.live_event_pb2 import EntryAppended
 from spawnmesh_client.view_of import view_of
 from spawnmesh_client.views import SessionEvent
 from spawnmesh_core.errors import MeshError
@@ -47,20 +47,25 @@ async def stream_session(visit: Visit) -> Response:
     await visit.mesh.session(session_id)  # A refusal has a status of its own before the stream begins.
     # A browser that connects by itself sends the header; the page, which connects anew, the other.
     cursor = visit.request.headers.get("last-event-id", "") or visit.text("cursor")
-    if cursor:
-        begin = LivePosition.parse(cursor)
-    else:
-        begin = LivePosition(visit.number("after_event"), visit.number("after_seq"))
-    events = _events(visit, session_id, begin)
+    watched = WatchSessionRequest(
+        session_id=session_id,
+        cursor=cursor,
+        after_event=0 if cursor else visit.number("after_event"),
+        after_seq=0 if cursor else visit.number("after_seq"),
+        with_transcript=True,
+    )
+    events = _events(visit, watched)
     return EventSourceResponse(events, ping=_PING_SECONDS, send_timeout=_SEND_SECONDS)
 
 
-async def _events(visit: Visit, session_id: str, begin: LivePosition) -> AsyncIterator[ServerSentEvent]:
+async def _events(visit: Visit, watched: WatchSessionRequest) -> AsyncIterator[ServerSentEvent]:
+    session_id = watched.session_id
     try:
         yield ServerSentEvent(event="head", data=await _head(visit, session_id))
-        async with aclosing(live_messages(visit.mesh.wire, session_id, begin)) as messages:
+        async with aclosing(visit.mesh.wire.watch(watched)) as messages:
             async for message in messages:
-                yield await _event(visit, session_id, message)
+                if (event := await _event(visit, message)) is not None:
+                    yield event
         yield ServerSentEvent(event="head", data=await _head(visit, session_id))
         yield ServerSentEvent(event="end", data="")
     except MeshError as error:
@@ -70,24 +75,27 @@ async def _events(visit: Visit, session_id: str, begin: LivePosition) -> AsyncIt
             log.info("live_stream_ended", reason=error.reason.value)
 
 
-async def _event(visit: Visit, session_id: str, message: LiveMessage) -> ServerSentEvent:
-    cursor = message.cursor
-    match message.message:
-        case session_pb2.SessionEvent() as event:
-            return ServerSentEvent(event="head", id=cursor, data=await _head(visit, session_id, event))
-        case live_service_pb2.DraftDelta() as delta:
+async def _event(visit: Visit, message: WatchSessionResponse) -> ServerSentEvent | None:
+    """Return the event of a message; None for a kind that a newer service sends."""
+    cursor, session_id = message.cursor, message.session_id
+    match message.WhichOneof("event"):
+        case "session_event":
+            head = await _head(visit, session_id, message.session_event)
+            return ServerSentEvent(event="head", id=cursor, data=head)
+        case "draft_delta":
+            delta = message.draft_delta
             model, text = harmless(delta.model), harmless(delta.text)
             data = json.dumps({"begins": delta.begins_draft, "model": model, "text": text})
             return ServerSentEvent(event="delta", id=cursor, data=data)
-        case live_service_pb2.DraftRetracted():
+        case "draft_retracted":
             return ServerSentEvent(event="retracted", id=cursor, data="")
-        case live_service_pb2.EntryAppended() as appended:
-            return _entry_event(visit, session_id, cursor, appended)
+        case "entry_appended":
+            return _entry_event(visit, session_id, cursor, message.entry_appended)
+        case _:
+            return None
 
 
-def _entry_event(
-    visit: Visit, session_id: str, cursor: str, appended: live_service_pb2.EntryAppended
-) -> ServerSentEvent:
+def _entry_event(visit: Visit, session_id: str, cursor: str, appended: EntryAppended) -> ServerSentEvent:
     if (mark := mark_of(appended.entry)) is not None:
         html = visit.deps.templates.get_template("session_mark.html").render(mark=mark.mark)
         data = json.dumps({"entry": mark.entry_id, "mark": mark.mark.value, "html": html})

@@ -39,7 +39,7 @@ class BegunOutputSet:
 class OutputSet:
     """Files that a run published with one request.
 
-    `position` is the cursor of the event of the publication, which orders the sets of a session.
+    `position` is the number of the event of the publication, which orders the sets of a session.
     """
 
     set_id: str

@@ -37,6 +37,7 @@ class EventKind(StrEnum):
     PROVISIONING = "PROVISIONING"
     RUN = "RUN"
     REVISION = "REVISION"
+    CHILD_SPAWNED = "CHILD_SPAWNED"
     CHILD_ANNOUNCED = "CHILD_ANNOUNCED"
     SPAWN_FAILED = "SPAWN_FAILED"
     CLOSED = "CLOSED"
@@ -111,9 +112,9 @@ class FamilyMember:
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """A lifecycle event of a session at its cursor."""
+    """A lifecycle event of a session. Its number is its place among them, from 1."""
 
-    cursor: int
+    number: int
     event_time: datetime
     kind: EventKind
     run_id: str

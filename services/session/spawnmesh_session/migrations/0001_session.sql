@@ -91,8 +91,8 @@ create domain approval_state as text check (value in (
 ));
 create domain expiry_policy as text check (value in ('DENY', 'FAIL', 'ESCALATE'));
 create domain event_kind as text check (value in (
-    'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'FILES_PUBLISHED',
-    'BUDGET_CHANGED', 'SPAWN_FAILED', 'CLOSED'
+    'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_SPAWNED', 'CHILD_ANNOUNCED',
+    'FILES_PUBLISHED', 'BUDGET_CHANGED', 'SPAWN_FAILED', 'CLOSED'
 ));
 
 -- PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED.
@@ -130,13 +130,13 @@ create table sessions (
     gate_passed        boolean     not null default false, -- The before_spawn hooks allowed the spawn.
     failure            jsonb,
     last_epoch         bigint      not null default 0,
-    last_cursor        bigint      not null default 0,
+    last_event_number        bigint      not null default 0,
     create_time        timestamptz not null default now(),
     end_time           timestamptz,
     archive_time       timestamptz,
     delete_time        timestamptz,
     primary key (tenant_id, session_id),
-    check (least(spawn_count, last_epoch, last_cursor) >= 0)
+    check (least(spawn_count, last_epoch, last_event_number) >= 0)
 );
 alter table sessions
     alter column tenant_id set statistics 0, alter column parent_session_id set statistics 0,
@@ -168,7 +168,7 @@ create table runs (
     tenant_id            text        not null,
     run_id               text        not null,
     session_id           text        not null,
-    position             bigint      not null,              -- The cursor of its first event.
+    position             bigint      not null,              -- The number of its first event.
     state                run_state   not null,
     epoch                bigint      not null default 0,    -- The fencing token; 0 before the first claim.
     first_epoch          bigint      not null default 0,    -- The epoch of the first claim.
@@ -331,7 +331,7 @@ create index inbox_messages_unread_idx on inbox_messages (tenant_id, session_id,
 create table session_events (
     tenant_id        text        not null,
     session_id       text        not null,
-    cursor           bigint      not null,
+    number           bigint      not null,
     event_time       timestamptz not null default now(),
     kind             event_kind  not null,
     run_id           text        not null default '',
@@ -339,7 +339,7 @@ create table session_events (
     child_session_id text        not null default '',
     detail           text        not null default '',
     set_id           text        not null default '', -- The output set that the event is about.
-    primary key (tenant_id, session_id, cursor),
+    primary key (tenant_id, session_id, number),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );
 alter table session_events alter column tenant_id set statistics 0;
@@ -395,7 +395,7 @@ create table output_sets (
     session_id   text        not null,
     run_id       text        not null,
     request_id   text        not null,
-    position     bigint, -- The cursor of the event of the publication. Null before it.
+    position     bigint, -- The number of the event of the publication. Null before it.
     files        jsonb       not null default '[]', -- Name, size, hash and type of each.
     file_count   integer     not null default 0,
     publish_time timestamptz,

@@ -17,6 +17,7 @@ from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.file_publishing import FilePublisher
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.member_watch import WatchSource
 from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.model_call_counting import ModelCallCounter
 from spawnmesh_session.operations.revocation_feed import RevocationFeed
@@ -67,3 +68,4 @@ class Dependencies:
     call_limits: CallLimitsFeed
     max_token_lifetime: timedelta
     watch_limit: FairLimiter
+    watch_source: WatchSource

@@ -1,56 +1,73 @@
 """WatchSession.
 
-Streams the session's events after a cursor, then new ones as they commit, each once and in order.
+Streams what happens in a session and, on request, in the sessions below it, each once and in order.
 """
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
+from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, DraftRetracted, EntryAppended
+from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_session.domain.sessions import TERMINAL_EVENT_KINDS, TERMINAL_SESSION_STATES, SessionEvent
+from spawnmesh_session.domain.sessions import SessionEvent
+from spawnmesh_session.domain.watch_positions import MemberPosition, WatchScope
 from spawnmesh_session.operations.callers import family_root_of
+from spawnmesh_session.operations.family_watch import FamilyWatch
+from spawnmesh_session.operations.member_feed import Message
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_run_state, render_time
-from spawnmesh_session.store import events, sessions
-
-_POLL_SECONDS = 30.0  # A lost connection wakes all watchers; this is for a loss without a sign.
+from spawnmesh_session.rpc.watch_cursor import parse_cursor, render_cursor
 
 
 async def watch_session(
     request: WatchSessionRequest, caller: Caller, deps: Dependencies
 ) -> AsyncGenerator[WatchSessionResponse, None]:
-    """Yield every event after the cursor once and in order; end after a terminal one, or after the
-    newest one, if the request asks for that.
+    """Yield each message behind the cursor; end when the sessions have ended, or behind the newest
+    one, if the request asks for that.
     """
-    tenant_id, session_id, after_cursor = caller.tenant_id, request.session_id, request.after_cursor
-    family_root = family_root_of(caller)
-    payload = events.payload_of(tenant_id, session_id)
-    with deps.listener.subscription(events.CHANNEL, payload) as changed:
-        while True:
-            async with (
-                deps.watch_limit.hold(tenant_id),
-                deps.database.transaction(tenant_id) as connection,
-            ):
-                session = await sessions.read_session(
-                    connection, tenant_id, session_id, family_root=family_root
-                )
-                page = await events.list_events(connection, tenant_id, session_id, after_cursor)
-            for event in page:
-                after_cursor = event.cursor
-                yield WatchSessionResponse(event=_render_event(event))
-                if event.kind in TERMINAL_EVENT_KINDS:
-                    return
-            if not page:
-                if session.state in TERMINAL_SESSION_STATES or request.ends_at_newest:
-                    return
-                await changed.wait(_POLL_SECONDS)
+    scope = WatchScope(request.session_id, request.with_transcript, request.with_descendants)
+    watch = FamilyWatch(
+        deps.watch_source,
+        scope,
+        caller.tenant_id,
+        family_root=family_root_of(caller),
+        ends_at_newest=request.ends_at_newest,
+    )
+    positions = _parse_positions(request, scope)
+    async with aclosing(watch.messages(positions, request.after_seq)) as messages:
+        async for session_id, message in messages:
+            cursor = render_cursor(scope, watch.positions)
+            yield _render(WatchSessionResponse(cursor=cursor, session_id=session_id), message)
+
+
+def _parse_positions(request: WatchSessionRequest, scope: WatchScope) -> dict[str, MemberPosition]:
+    for name, value in (("after_event", request.after_event), ("after_seq", request.after_seq)):
+        if value and (request.cursor or scope.with_descendants):
+            raise invalid(name, "is possible without a cursor and without descendants only")
+    if request.cursor:
+        return parse_cursor(request.cursor, scope)
+    return {scope.session_id: MemberPosition(request.after_event)}
+
+
+def _render(response: WatchSessionResponse, message: Message) -> WatchSessionResponse:
+    match message:
+        case SessionEvent():
+            response.session_event.CopyFrom(_render_event(message))
+        case EntryAppended():
+            response.entry_appended.CopyFrom(message)
+        case DraftDelta():
+            response.draft_delta.CopyFrom(message)
+        case DraftRetracted():
+            response.draft_retracted.CopyFrom(message)
+    return response
 
 
 def _render_event(event: SessionEvent) -> pb.SessionEvent:
     return pb.SessionEvent(
-        cursor=event.cursor,
+        number=event.number,
         event_time=render_time(event.event_time),
         kind=pb.SessionEventKind.Value(f"SESSION_EVENT_KIND_{event.kind}"),
         run_id=event.run_id,

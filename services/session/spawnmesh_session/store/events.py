@@ -32,7 +32,7 @@ async def append_event(
     detail: str = "",
     set_id: str = "",
 ) -> PendingRow[int]:
-    """Append an event at the session's next cursor, and return the cursor, to be fetched later.
+    """Append an event with the session's next number, and return the number, to be fetched later.
 
     Its watchers wake when the transaction commits.
     """
@@ -48,7 +48,7 @@ async def append_event(
     }
     appended = await connection.execute(_SQL["append_event"], values)
     await notify_watchers(connection, tenant_id, session_id)
-    return PendingRow(appended, lambda row: int(row["cursor"]))
+    return PendingRow(appended, lambda row: int(row["number"]))
 
 
 async def notify_watchers(connection: Connection, tenant_id: str, session_id: str) -> None:
@@ -62,10 +62,10 @@ async def notify_watchers(connection: Connection, tenant_id: str, session_id: st
 
 
 async def list_events(
-    connection: Connection, tenant_id: str, session_id: str, after_cursor: int
+    connection: Connection, tenant_id: str, session_id: str, after_number: int
 ) -> list[SessionEvent]:
-    """Return at most 500 events after the cursor, in order."""
-    values = {"tenant_id": tenant_id, "session_id": session_id, "after_cursor": after_cursor}
+    """Return at most 500 events with a higher number, in order."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "after_number": after_number}
     rows = await (await connection.execute(_SQL["list_events"], values)).fetchall()
     return [SessionEvent(**{**row, "kind": EventKind(row["kind"])}) for row in rows]
 

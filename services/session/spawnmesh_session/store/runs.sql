@@ -6,13 +6,13 @@
 -- too: the entry has the deadline, the runtime and the agent that this statement reads. Index:
 -- sessions_pkey.
 with next as (
-    update sessions set last_cursor = last_cursor + 1
+    update sessions set last_event_number = last_event_number + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
-    returning tenant_id, session_id, last_cursor, runtime, agent_id
+    returning tenant_id, session_id, last_event_number, runtime, agent_id
 ), queued as (
     insert into runs (tenant_id, run_id, session_id, position, state, queue_time, first_queue_time,
                       deadline_time)
-    select n.tenant_id, %(run_id)s, n.session_id, n.last_cursor, 'QUEUED', statement_timestamp(),
+    select n.tenant_id, %(run_id)s, n.session_id, n.last_event_number, 'QUEUED', statement_timestamp(),
            statement_timestamp(), statement_timestamp() + %(run_timeout)s::interval
     from next n
     returning *
@@ -23,9 +23,10 @@ with next as (
            n.agent_id
     from queued q cross join next n
 ), recorded as (
-    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
-    select q.tenant_id, q.session_id, n.last_cursor, 'RUN', q.run_id, q.state from queued q cross join next n
-    returning cursor
+    insert into session_events (tenant_id, session_id, number, kind, run_id, run_state)
+    select q.tenant_id, q.session_id, n.last_event_number, 'RUN', q.run_id, q.state
+    from queued q cross join next n
+    returning number
 )
 select * from queued
 
@@ -128,13 +129,13 @@ with before as (
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and due_time is not distinct from %(taken_until)s
     for update
 ), claim as (
-    update sessions set last_epoch = last_epoch + 1, last_cursor = last_cursor + 1
+    update sessions set last_epoch = last_epoch + 1, last_event_number = last_event_number + 1
     where tenant_id = %(tenant_id)s
       and session_id = (select session_id from runs
                         where tenant_id = %(tenant_id)s and run_id = %(run_id)s
                           and state in ('QUEUED', 'RUNNING', 'FINALIZING'))
       and (select true from taken)
-    returning last_epoch, last_cursor
+    returning last_epoch, last_event_number
 ), claimed as (
     update runs set state = 'RUNNING', epoch = claim.last_epoch,
                     first_epoch = case when epoch = 0 then claim.last_epoch else first_epoch end,
@@ -151,11 +152,11 @@ with before as (
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s
       and (select true from claimed)
 ), recorded as (
-    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
-    select c.tenant_id, c.session_id, claim.last_cursor, 'RUN', c.run_id, 'RUNNING',
+    insert into session_events (tenant_id, session_id, number, kind, run_id, run_state, detail)
+    select c.tenant_id, c.session_id, claim.last_event_number, 'RUN', c.run_id, 'RUNNING',
            'attempt ' || c.attempt_count
     from claimed c cross join claim
-    returning cursor
+    returning number
 )
 select claimed.*, before.was_held, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
 from claimed cross join before
@@ -230,14 +231,14 @@ with ended as (
     delete from run_queue
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and (select true from ended)
 ), next as (
-    update sessions set last_cursor = last_cursor + 1
+    update sessions set last_event_number = last_event_number + 1
     where tenant_id = %(tenant_id)s and session_id = (select session_id from ended)
-    returning last_cursor
+    returning last_event_number
 ), recorded as (
-    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
-    select e.tenant_id, e.session_id, n.last_cursor, 'RUN', e.run_id, e.state, e.error_reason
+    insert into session_events (tenant_id, session_id, number, kind, run_id, run_state, detail)
+    select e.tenant_id, e.session_id, n.last_event_number, 'RUN', e.run_id, e.state, e.error_reason
     from ended e cross join next n
-    returning cursor
+    returning number
 ), revoked as (
     insert into revoked_tokens as r (tenant_id, token_id, is_run, expire_time)
     select tenant_id, run_id, true, now() + %(token_ttl)s::interval from ended where epoch > 0

@@ -49,13 +49,13 @@ order by cardinality(ancestor_ids), session_id for update
 -- name: close_session
 -- Locks the session. Returns no row, and does nothing, if it was not active. Index: sessions_pkey.
 with closed as (
-    update sessions set state = 'CLOSED', end_time = now(), last_cursor = last_cursor + 1
+    update sessions set state = 'CLOSED', end_time = now(), last_event_number = last_event_number + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
-    returning tenant_id, session_id, last_cursor
+    returning tenant_id, session_id, last_event_number
 )
-insert into session_events (tenant_id, session_id, cursor, kind)
-select tenant_id, session_id, last_cursor, 'CLOSED' from closed
-returning cursor
+insert into session_events (tenant_id, session_id, number, kind)
+select tenant_id, session_id, last_event_number, 'CLOSED' from closed
+returning number
 
 -- name: reserve_epoch
 -- Locks the session. Advances by two epochs, since a kill fences the run with the next one.

@@ -15,7 +15,7 @@ from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnParent, SpawnSpec
 from spawnmesh_session.domain.tenants import require_ready
-from spawnmesh_session.store import budgets, runs, tenants
+from spawnmesh_session.store import budgets, events, runs, tenants
 from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
 from spawnmesh_session.store.rows import PendingRow, Row, agent_of, failure_of, run_of, session_of
 
@@ -62,7 +62,7 @@ async def insert_session(
     due_in: timedelta,
 ) -> PendingRow[str]:
     """Insert the session as PROVISIONING with a deadline, as a child of its locked parent, and its
-    budget.
+    budget. The watchers of the parent wake when the transaction commits.
 
     The pending row is its id. There is no row, and nothing is done, if the request_id is known.
     """
@@ -75,6 +75,8 @@ async def insert_session(
         "agent_version": agent_version,
     }
     cursor = await connection.execute(_SQL["insert_session"], values)
+    if parent is not None:
+        await events.notify_watchers(connection, tenant_id, parent.session_id)
     if spec.budget is not None:
         await budgets.insert_budget(connection, tenant_id, spec.session_id, spec.budget)
     return PendingRow(cursor, lambda row: str(row["session_id"]))

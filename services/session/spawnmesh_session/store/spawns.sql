@@ -12,7 +12,8 @@
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, agent_version,
                           label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id,
-                          ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata, last_cursor)
+                          ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata,
+                          last_event_number)
     select a.tenant_id, %(session_id)s, %(request_id)s, %(payload_hash)s::bytea, 'PROVISIONING',
            a.agent_id, a.version, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s,
            '', '', '{}', %(run_timeout)s::interval, %(task_hash)s, %(traceparent)s, %(thinking)s,
@@ -30,27 +31,28 @@ with inserted as (
                      where tenant_id = %(tenant_id)s)
           ) waiting)
     on conflict do nothing
-    returning session_id, last_cursor
+    returning session_id, last_event_number
 ), due as (
     insert into jobs (tenant_id, kind, key, due_time, traceparent)
     select %(tenant_id)s, 'undo_spawn', i.session_id, now() + %(due_in)s::interval, %(traceparent)s
     from inserted i
     on conflict (tenant_id, kind, key) do update set due_time = excluded.due_time
 )
-insert into session_events (tenant_id, session_id, cursor, kind)
-select %(tenant_id)s, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
+insert into session_events (tenant_id, session_id, number, kind)
+select %(tenant_id)s, i.session_id, i.last_event_number, 'PROVISIONING' from inserted i
 returning session_id
 
 -- name: insert_session
 -- Inserts the session with its first event and the job that undoes it at its deadline, and adds one
--- to the children of its parent, which is locked. Does nothing if the request_id is known; waits
--- for a transaction that is inserting it. Uses a table of the coordinator too: no job is added for
--- a known request_id. Index: sessions_spawner_request_idx, sessions_pkey, jobs_pkey.
+-- to the children of its parent, which is locked, with an event there. Does nothing if the
+-- request_id is known; waits for a transaction that is inserting it. Uses a table of the
+-- coordinator too: no job is added for a known request_id. Index: sessions_spawner_request_idx,
+-- sessions_pkey, jobs_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, agent_version,
                           label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id,
                           ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata,
-                          fork_session_id, fork_seq, budget_session_ids, last_cursor)
+                          fork_session_id, fork_seq, budget_session_ids, last_event_number)
     values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s,
             %(agent_version)s, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s,
             %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s,
@@ -58,18 +60,24 @@ with inserted as (
             case when %(fork_seq)s > 0 then %(fork_source)s else '' end, %(fork_seq)s,
             %(budget_session_ids)s, 1)
     on conflict do nothing
-    returning tenant_id, session_id, last_cursor
+    returning tenant_id, session_id, last_event_number
 ), counted as (
-    update sessions set spawn_count = spawn_count + 1
+    update sessions set spawn_count = spawn_count + 1, last_event_number = last_event_number + 1
     where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and (select true from inserted)
+    returning tenant_id, session_id, last_event_number
+), announced as (
+    insert into session_events (tenant_id, session_id, number, kind, run_id, child_session_id, detail)
+    select c.tenant_id, c.session_id, c.last_event_number, 'CHILD_SPAWNED', %(parent_run_id)s,
+           %(session_id)s, %(agent_id)s
+    from counted c
 ), due as (
     insert into jobs (tenant_id, kind, key, due_time, traceparent)
     select i.tenant_id, 'undo_spawn', i.session_id, now() + %(due_in)s::interval, %(traceparent)s
     from inserted i
     on conflict (tenant_id, kind, key) do update set due_time = excluded.due_time
 )
-insert into session_events (tenant_id, session_id, cursor, kind)
-select i.tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
+insert into session_events (tenant_id, session_id, number, kind)
+select i.tenant_id, i.session_id, i.last_event_number, 'PROVISIONING' from inserted i
 returning session_id
 
 -- name: find_spawn

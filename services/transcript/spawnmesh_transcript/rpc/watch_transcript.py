@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import live_service_pb2 as pb
+from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, DraftRetracted, EntryAppended
 from spawnmesh_core.errors import not_found
 from spawnmesh_runtime.caller import Caller
 
@@ -89,11 +90,11 @@ def _render(event: FeedEvent, entry: entry_pb2.Entry | None) -> pb.WatchTranscri
     match event:
         case Appended():
             return pb.WatchTranscriptResponse(
-                entry_appended=pb.EntryAppended(entry=entry, completes_draft=event.completes_draft)
+                entry_appended=EntryAppended(entry=entry, completes_draft=event.completes_draft)
             )
         case Delta():
             return pb.WatchTranscriptResponse(
-                draft_delta=pb.DraftDelta(
+                draft_delta=DraftDelta(
                     run_id=event.draft.run_id,
                     model=event.model,
                     text=event.text,
@@ -101,4 +102,4 @@ def _render(event: FeedEvent, entry: entry_pb2.Entry | None) -> pb.WatchTranscri
                 )
             )
         case Retracted():
-            return pb.WatchTranscriptResponse(draft_retracted=pb.DraftRetracted(run_id=event.draft.run_id))
+            return pb.WatchTranscriptResponse(draft_retracted=DraftRetracted(run_id=event.draft.run_id))

@@ -41,7 +41,7 @@ def pries(facts: Facts) -> int:
 
 def watched_events(facts: Facts) -> int:
     """Count the events that watchers got."""
-    return sum(len(call.got.get("cursors", [])) for call in facts.of("watch"))
+    return sum(len(call.got.get("numbers", [])) for call in facts.of("watch"))
 
 
 def watches_again(facts: Facts) -> int:

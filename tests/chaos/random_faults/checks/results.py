@@ -60,10 +60,10 @@ def owed_announcements(facts: Facts) -> set[tuple[str, str]]:
         events[row["session_id"]].append(row)
     for session_id, rows in events.items():
         going_on = False
-        begins = {row["run_id"]: row["cursor"] for row in reversed(rows) if row["kind"] == "RUN"}
+        begins = {row["run_id"]: row["number"] for row in reversed(rows) if row["kind"] == "RUN"}
         for row in reversed(rows):
             # A new run reads the inbox, and so does a run that has to revise its draft.
-            is_turn = row["kind"] == "REVISION" or row["cursor"] == begins.get(row["run_id"])
+            is_turn = row["kind"] == "REVISION" or row["number"] == begins.get(row["run_id"])
             if is_turn and row["run_id"] in succeeded:
                 going_on = True
             elif row["kind"] == "CHILD_ANNOUNCED" and going_on:

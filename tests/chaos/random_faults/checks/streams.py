@@ -14,7 +14,7 @@ def check(facts: Facts) -> list[str]:
     stored = _streams(facts)
     found = []
     for call in facts.of("watch"):
-        session_id, seen = call.given["session_id"], call.got.get("cursors", [])
+        session_id, seen = call.given["session_id"], call.got.get("numbers", [])
         whole = stored[session_id]
         expected = whole if call.got.get("has_ended") else whole[: len(seen)]
         if seen != expected:
@@ -27,7 +27,7 @@ def check_again(facts: Facts) -> list[str]:
     stored = _streams(facts)
     found = []
     for call in facts.of("watch again"):
-        session_id, seen = call.given["session_id"], call.got.get("cursors", [])
+        session_id, seen = call.given["session_id"], call.got.get("numbers", [])
         if not call.got.get("has_ended") or seen != stored[session_id]:
             end = "ended" if call.got.get("has_ended") else f"did not end: {call.status} {call.reason}"
             found.append(
@@ -37,12 +37,12 @@ def check_again(facts: Facts) -> list[str]:
 
 
 def _streams(facts: Facts) -> dict[str, list[int]]:
-    """Return the cursors of each session up to its terminal event, at which a stream ends."""
+    """Return the numbers of the events of each session up to its terminal event, at which a stream ends."""
     stored: dict[str, list[int]] = defaultdict(list)
     ended: set[str] = set()
     for row in facts.rows("events"):
         if row["session_id"] not in ended:
-            stored[row["session_id"]].append(row["cursor"])
+            stored[row["session_id"]].append(row["number"])
         if row["kind"] in TERMINAL_EVENT_KINDS:
             ended.add(row["session_id"])
     return stored

@@ -32,15 +32,16 @@ async def watch_again(client: Client, session_ids: Sequence[str]) -> None:
 
 
 async def _watch(client: Client, operation: str, session_id: str) -> None:
-    """Watch the session until the stream ends, or the time is over, and record its cursors."""
-    cursors: list[int] = []
+    """Watch the session until the stream ends, or the time is over, and record the numbers of its events."""
+    numbers: list[int] = []
     with client.history.call(operation, client.tenant, session_id=session_id) as call:
-        call.got = {"cursors": cursors}
+        call.got = {"numbers": numbers}
         with suppress(TimeoutError):
             async with asyncio.timeout(_WATCH_SECONDS):
-                async with aclosing(client.mesh.watch(session_id)) as events:
-                    async for event in events:
-                        cursors.append(event.cursor)  # noqa: PERF401 - also of a stream cut short
+                request = pb.WatchSessionRequest(session_id=session_id)
+                async with aclosing(client.mesh.watch(request)) as messages:
+                    async for message in messages:
+                        numbers.append(message.session_event.number)  # noqa: PERF401 - also of a cut stream
                 call.got["has_ended"] = True
 
 

@@ -169,7 +169,7 @@ async def test_WatchSession__tells_of_the_wait_and_of_the_decision(mesh: Mesh) -
             mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
         ) as told:
             async for answer in told:
-                seen.append((answer.event.run_state, answer.event.detail))
+                seen.append((answer.session_event.run_state, answer.session_event.detail))
                 if seen[-1] == (QUEUED, "the approval is APPROVED"):
                     break
     assert seen[-2] == (WAITING, approval.approval_id)

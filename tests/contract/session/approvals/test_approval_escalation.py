@@ -204,7 +204,7 @@ async def test_WatchSession__tells_of_the_escalation(mesh: Mesh, postgres: Any) 
             mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
         ) as told:
             async for answer in told:
-                seen.append(answer.event)
+                seen.append(answer.session_event)
                 if seen[-1].detail == f"{approval.approval_id} was escalated":
                     break
     assert [event.run_state for event in seen[-2:]] == [WAITING, WAITING]

@@ -54,7 +54,7 @@ async def test_AwaitBudget__the_run_waits_without_a_lease_and_goes_on_when_the_l
     assert (again.run.run_id, again.run.attempt_count) == (held.run.run_id, held.run.attempt_count)
     await spending.call(again)
     assert await refusal_of(spending.admit(again)) is Reason.SESSION_BUDGET_EXCEEDED
-    seen = await events_until(mesh, session_id, lambda event: event.run_state == QUEUED and event.cursor > 4)
+    seen = await events_until(mesh, session_id, lambda event: event.run_state == QUEUED and event.number > 4)
     waited = [event.detail for event in seen if event.run_state == WAITING]
     assert waited == [f"the budget of session {session_id} is used up: model calls 1 of 1"]
     assert seen[-1].detail == "the budget has room"

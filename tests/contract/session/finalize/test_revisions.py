@@ -87,7 +87,7 @@ async def events_of(stage: Stage, session_id: str) -> list[session_pb2.SessionEv
     request = session_pb.WatchSessionRequest(session_id=session_id)
     with use_token(client_tokens(stage.mesh.keys).client_token(stage.mesh.tenant, "test", 60)):
         answers = stage.mesh.peer.stream(stage.mesh.sessions.WatchSession, request, timeout_seconds=60)
-        return [answer.event async for answer in answers]
+        return [answer.session_event async for answer in answers]
 
 
 async def check_tenant_sees_cap(

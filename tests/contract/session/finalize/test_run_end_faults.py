@@ -42,7 +42,7 @@ async def events(mesh: Mesh, session_id: str) -> list[session_pb2.SessionEvent]:
     request = pb.WatchSessionRequest(session_id=session_id)
     with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
         stream = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
-        return [answer.event async for answer in stream]
+        return [answer.session_event async for answer in stream]
 
 
 async def test_FinalizeRun__message_that_came_while_the_hooks_were_asked_is_read_first(

@@ -235,7 +235,7 @@ async def test_WatchSession__tells_that_files_were_published(mesh: Mesh) -> None
     request = session_service.WatchSessionRequest(session_id=held.session.session_id, ends_at_newest=True)
     with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 600)):
         stream = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
-        events = [answer.event async for answer in stream]
+        events = [answer.session_event async for answer in stream]
     told = [event for event in events if event.kind == session_pb2.SESSION_EVENT_KIND_FILES_PUBLISHED]
     assert [(event.set_id, event.run_id, event.detail) for event in told] == [
         (one.set_id, held.run.run_id, "1 file, 3 bytes"),

@@ -31,7 +31,7 @@ select tenant_id, 'run' || session_id, session_id, 2, 'SUCCEEDED', now(), now() 
     where tenant_id = %(tenant)s
 """
 _EVENTS = """
-insert into session.session_events (tenant_id, session_id, cursor, event_time, kind)
+insert into session.session_events (tenant_id, session_id, number, event_time, kind)
 select tenant_id, session_id, n, now() - interval '9 days', 'RUN' from session.sessions,
     generate_series(1, 2) n where tenant_id = %(tenant)s
 """

@@ -121,7 +121,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "archive_sessions": {},
     "delete_sessions": {},
     "find_deleted_sessions": {},
-    "list_events": {"after_cursor": 0},
+    "list_events": {"after_number": 0},
     "get_run": {},
     "lock_run": {},
     "lock_live_run": {},

@@ -124,7 +124,7 @@ class Counted:
         request = session_pb.WatchSessionRequest(session_id=session_id)
         with use_token(client_tokens(self.mesh.keys).client_token(self.mesh.tenant, "test", 60)):
             stream = self.mesh.peer.stream(self.mesh.sessions.WatchSession, request, timeout_seconds=60)
-            assert [answer.event async for answer in stream]
+            assert [answer.session_event async for answer in stream]
 
 
 @pytest.fixture(scope="module")

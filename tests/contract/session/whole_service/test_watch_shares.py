@@ -45,7 +45,7 @@ async def test_reads_of_one_tenants_watches_leave_room_for_another_tenant(mesh: 
     async with dependencies_of(mesh.settings) as own:
         database = HeldDatabase(own.database, busy.tenant)
         held: Any = database
-        deps = replace(own, database=held)
+        deps = replace(own, database=held, watch_source=replace(own.watch_source, database=held))
         flood = [asyncio.create_task(read(busy, sessions[busy.tenant], deps)) for _ in range(300)]
         await settle()
         assert database.held == mesh.settings.database_max_connections // 4

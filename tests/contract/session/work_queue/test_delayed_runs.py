@@ -140,7 +140,7 @@ async def test_ReleaseRun__watchers_see_the_delay(mesh: Mesh) -> None:
     request = pb.WatchSessionRequest(session_id=held.session.session_id)
     with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
         answers = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
-        events = [answer.event async for answer in answers]
+        events = [answer.session_event async for answer in answers]
     details = [event.detail for event in events if event.run_state == session_pb2.RUN_STATE_QUEUED]
     assert details[-1] == "delayed: DEPENDENCY_UNAVAILABLE"
 

@@ -71,7 +71,7 @@ async def watching(
         session_id=session.session_id, cursor=cursor, after_seq=after_seq
     )
     source = peer or session.service.peer
-    with use_token(token or session.client_token()):
+    with use_token(token or session.service_token()):
         answers = source.stream(
             LiveServiceStub(source.channel).WatchTranscript, request, timeout_seconds=3 * SECONDS
         )

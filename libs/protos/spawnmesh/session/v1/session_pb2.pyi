@@ -300,6 +300,8 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     """The run published files. `set_id` names their set."""
     SESSION_EVENT_KIND_BUDGET_CHANGED: _SessionEventKind.ValueType  # 9
     """The limits of the session's budget were changed. `detail` says how, and by whom."""
+    SESSION_EVENT_KIND_CHILD_SPAWNED: _SessionEventKind.ValueType  # 10
+    """A child was spawned, and is being provisioned. `detail` names its agent."""
 
 class SessionEventKind(_SessionEventKind, metaclass=_SessionEventKindEnumTypeWrapper):
     """The kinds of session events."""
@@ -326,6 +328,8 @@ SESSION_EVENT_KIND_FILES_PUBLISHED: SessionEventKind.ValueType  # 8
 """The run published files. `set_id` names their set."""
 SESSION_EVENT_KIND_BUDGET_CHANGED: SessionEventKind.ValueType  # 9
 """The limits of the session's budget were changed. `detail` says how, and by whom."""
+SESSION_EVENT_KIND_CHILD_SPAWNED: SessionEventKind.ValueType  # 10
+"""A child was spawned, and is being provisioned. `detail` names its agent."""
 Global___SessionEventKind: _TypeAlias = SessionEventKind  # noqa: Y015
 
 @_typing.final
@@ -728,7 +732,7 @@ class SessionEvent(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    CURSOR_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
@@ -736,8 +740,8 @@ class SessionEvent(_message.Message):
     CHILD_SESSION_ID_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     SET_ID_FIELD_NUMBER: _builtins.int
-    cursor: _builtins.int
-    """The position of the event, dense from 1 in the session. It is the resume cursor."""
+    number: _builtins.int
+    """The number of the event in the session, from 1 and without gaps."""
     kind: Global___SessionEventKind.ValueType
     """The kind of the event."""
     run_id: _builtins.str
@@ -757,7 +761,7 @@ class SessionEvent(_message.Message):
     def __init__(
         self,
         *,
-        cursor: _builtins.int = ...,
+        number: _builtins.int = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
         kind: Global___SessionEventKind.ValueType = ...,
         run_id: _builtins.str = ...,
@@ -768,7 +772,7 @@ class SessionEvent(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_time", b"event_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_session_id", b"child_session_id", "cursor", b"cursor", "detail", b"detail", "event_time", b"event_time", "kind", b"kind", "run_id", b"run_id", "run_state", b"run_state", "set_id", b"set_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_session_id", b"child_session_id", "detail", b"detail", "event_time", b"event_time", "kind", b"kind", "number", b"number", "run_id", b"run_id", "run_state", b"run_state", "set_id", b"set_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

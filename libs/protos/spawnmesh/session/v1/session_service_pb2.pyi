@@ -13,6 +13,7 @@ from spawnmesh.attachment_blob.v1 import upload_pb2 as _upload_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.session.v1 import budget_pb2 as _budget_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
+from spawnmesh.transcript.v1 import live_event_pb2 as _live_event_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -441,24 +442,42 @@ class WatchSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    AFTER_EVENT_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    WITH_TRANSCRIPT_FIELD_NUMBER: _builtins.int
+    WITH_DESCENDANTS_FIELD_NUMBER: _builtins.int
     ENDS_AT_NEWEST_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
-    after_cursor: _builtins.int
-    """Return only events after this cursor. 0 means from the first event."""
+    cursor: _builtins.str
+    """The cursor of an earlier response. Empty: from the beginning, or behind `after_event` and
+    `after_seq`.
+    """
+    after_event: _builtins.int
+    """Only events with a higher number. Not with a cursor, and not with descendants."""
+    after_seq: _builtins.int
+    """Only entries after this seq, under the same rules."""
+    with_transcript: _builtins.bool
+    """Stream the transcript too: entries, and answers while models give them."""
+    with_descendants: _builtins.bool
+    """Stream the same of the sessions below this one. One that is deleted has ended."""
     ends_at_newest: _builtins.bool
-    """End the stream behind the newest event, instead of waiting for more."""
+    """End the stream behind what is there, instead of waiting for more."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
-        after_cursor: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+        after_event: _builtins.int = ...,
+        after_seq: _builtins.int = ...,
+        with_transcript: _builtins.bool = ...,
+        with_descendants: _builtins.bool = ...,
         ends_at_newest: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_cursor", b"after_cursor", "ends_at_newest", b"ends_at_newest", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_event", b"after_event", "after_seq", b"after_seq", "cursor", b"cursor", "ends_at_newest", b"ends_at_newest", "session_id", b"session_id", "with_descendants", b"with_descendants", "with_transcript", b"with_transcript"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,25 +485,53 @@ Global___WatchSessionRequest: _TypeAlias = WatchSessionRequest  # noqa: Y015
 
 @_typing.final
 class WatchSessionResponse(_message.Message):
-    """Response of WatchSession: one event."""
+    """Response of WatchSession: something that happened in a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EVENT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SESSION_EVENT_FIELD_NUMBER: _builtins.int
+    ENTRY_APPENDED_FIELD_NUMBER: _builtins.int
+    DRAFT_DELTA_FIELD_NUMBER: _builtins.int
+    DRAFT_RETRACTED_FIELD_NUMBER: _builtins.int
+    cursor: _builtins.str
+    """The cursor behind it. It has no other meaning for a client."""
+    session_id: _builtins.str
+    """The session in which it happened: the one that is watched, or a descendant."""
     @_builtins.property
-    def event(self) -> _session_pb2.SessionEvent:
-        """The event."""
+    def session_event(self) -> _session_pb2.SessionEvent:
+        """An event in the life of the session."""
+
+    @_builtins.property
+    def entry_appended(self) -> _live_event_pb2.EntryAppended:
+        """An entry was appended to the transcript."""
+
+    @_builtins.property
+    def draft_delta(self) -> _live_event_pb2.DraftDelta:
+        """The text of the answer that a model is giving grew."""
+
+    @_builtins.property
+    def draft_retracted(self) -> _live_event_pb2.DraftRetracted:
+        """The text of the answer that a model was giving does not count."""
 
     def __init__(
         self,
         *,
-        event: _session_pb2.SessionEvent | None = ...,
+        cursor: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        session_event: _session_pb2.SessionEvent | None = ...,
+        entry_appended: _live_event_pb2.EntryAppended | None = ...,
+        draft_delta: _live_event_pb2.DraftDelta | None = ...,
+        draft_retracted: _live_event_pb2.DraftRetracted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["draft_delta", b"draft_delta", "draft_retracted", b"draft_retracted", "entry_appended", b"entry_appended", "event", b"event", "session_event", b"session_event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "draft_delta", b"draft_delta", "draft_retracted", b"draft_retracted", "entry_appended", b"entry_appended", "event", b"event", "session_event", b"session_event", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["session_event", "entry_appended", "draft_delta", "draft_retracted"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___WatchSessionResponse: _TypeAlias = WatchSessionResponse  # noqa: Y015
 

@@ -161,10 +161,17 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchSession(self, request, context):
-        """Streams the session's events after a cursor, then new ones as they commit, each once and in
-        order. The stream ends after a terminal event, with NOT_FOUND when the session is deleted, and
-        with TOKEN_EXPIRED when the caller's token expires. Not promised: events older than the
-        tenant's `archive_after`.
+        """Streams what happens in a session, and with `with_descendants` in each session below it.
+        - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
+        missing. A watcher that is slow, or was away, gets what is stored.
+        - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
+        all entries before it. The text of an answer is followed by the entry that has exactly this
+        text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+        - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
+        deleted, and with TOKEN_EXPIRED when the caller's token expires.
+        - INVALID_REQUEST for a cursor of another session or of other fields, and if more than 256
+        sessions of the family have not ended.
+        - Not promised: events older than the tenant's `archive_after`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

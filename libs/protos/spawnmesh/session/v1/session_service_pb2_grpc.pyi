@@ -77,10 +77,17 @@ class SessionServiceStub:
     `timeout` is over. `done` says whether it was the time-out.
     """
     WatchSession: _grpc.UnaryStreamMultiCallable[_session_service_pb2.WatchSessionRequest, _session_service_pb2.WatchSessionResponse]
-    """Streams the session's events after a cursor, then new ones as they commit, each once and in
-    order. The stream ends after a terminal event, with NOT_FOUND when the session is deleted, and
-    with TOKEN_EXPIRED when the caller's token expires. Not promised: events older than the
-    tenant's `archive_after`.
+    """Streams what happens in a session, and with `with_descendants` in each session below it.
+    - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
+      missing. A watcher that is slow, or was away, gets what is stored.
+    - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
+      all entries before it. The text of an answer is followed by the entry that has exactly this
+      text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+    - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
+      deleted, and with TOKEN_EXPIRED when the caller's token expires.
+    - INVALID_REQUEST for a cursor of another session or of other fields, and if more than 256
+      sessions of the family have not ended.
+    - Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]
     """Puts a message into the session's inbox. A running run reads it at its next turn. If no run is
@@ -185,10 +192,17 @@ class SessionServiceAsyncStub(SessionServiceStub):
     `timeout` is over. `done` says whether it was the time-out.
     """
     WatchSession: _aio.UnaryStreamMultiCallable[_session_service_pb2.WatchSessionRequest, _session_service_pb2.WatchSessionResponse]  # type: ignore[assignment]
-    """Streams the session's events after a cursor, then new ones as they commit, each once and in
-    order. The stream ends after a terminal event, with NOT_FOUND when the session is deleted, and
-    with TOKEN_EXPIRED when the caller's token expires. Not promised: events older than the
-    tenant's `archive_after`.
+    """Streams what happens in a session, and with `with_descendants` in each session below it.
+    - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
+      missing. A watcher that is slow, or was away, gets what is stored.
+    - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
+      all entries before it. The text of an answer is followed by the entry that has exactly this
+      text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+    - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
+      deleted, and with TOKEN_EXPIRED when the caller's token expires.
+    - INVALID_REQUEST for a cursor of another session or of other fields, and if more than 256
+      sessions of the family have not ended.
+    - Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]  # type: ignore[assignment]
     """Puts a message into the session's inbox. A running run reads it at its next turn. If no run is
@@ -326,10 +340,17 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.WatchSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_service_pb2.WatchSessionResponse], _abc.AsyncIterator[_session_service_pb2.WatchSessionResponse]]:
-        """Streams the session's events after a cursor, then new ones as they commit, each once and in
-        order. The stream ends after a terminal event, with NOT_FOUND when the session is deleted, and
-        with TOKEN_EXPIRED when the caller's token expires. Not promised: events older than the
-        tenant's `archive_after`.
+        """Streams what happens in a session, and with `with_descendants` in each session below it.
+        - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
+          missing. A watcher that is slow, or was away, gets what is stored.
+        - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
+          all entries before it. The text of an answer is followed by the entry that has exactly this
+          text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+        - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
+          deleted, and with TOKEN_EXPIRED when the caller's token expires.
+        - INVALID_REQUEST for a cursor of another session or of other fields, and if more than 256
+          sessions of the family have not ended.
+        - Not promised: events older than the tenant's `archive_after`.
         """
 
     @_abc_1.abstractmethod

@@ -5,7 +5,7 @@ isort:skip_file
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from spawnmesh.transcript.v1 import entry_pb2 as _entry_pb2
+from spawnmesh.transcript.v1 import live_event_pb2 as _live_event_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as _transcript_service_pb2
 import builtins as _builtins
 import sys
@@ -140,24 +140,24 @@ class WatchTranscriptResponse(_message.Message):
     read_seq: _builtins.int
     """Entries up to this seq were sent."""
     @_builtins.property
-    def entry_appended(self) -> Global___EntryAppended:
+    def entry_appended(self) -> _live_event_pb2.EntryAppended:
         """An entry was appended."""
 
     @_builtins.property
-    def draft_delta(self) -> Global___DraftDelta:
+    def draft_delta(self) -> _live_event_pb2.DraftDelta:
         """The text of the current draft grew."""
 
     @_builtins.property
-    def draft_retracted(self) -> Global___DraftRetracted:
+    def draft_retracted(self) -> _live_event_pb2.DraftRetracted:
         """The current draft is void."""
 
     def __init__(
         self,
         *,
         cursor: _builtins.str = ...,
-        entry_appended: Global___EntryAppended | None = ...,
-        draft_delta: Global___DraftDelta | None = ...,
-        draft_retracted: Global___DraftRetracted | None = ...,
+        entry_appended: _live_event_pb2.EntryAppended | None = ...,
+        draft_delta: _live_event_pb2.DraftDelta | None = ...,
+        draft_retracted: _live_event_pb2.DraftRetracted | None = ...,
         read_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["draft_delta", b"draft_delta", "draft_retracted", b"draft_retracted", "entry_appended", b"entry_appended", "event", b"event"]  # noqa: Y015
@@ -169,89 +169,3 @@ class WatchTranscriptResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___WatchTranscriptResponse: _TypeAlias = WatchTranscriptResponse  # noqa: Y015
-
-@_typing.final
-class EntryAppended(_message.Message):
-    """An entry was appended."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENTRY_FIELD_NUMBER: _builtins.int
-    COMPLETES_DRAFT_FIELD_NUMBER: _builtins.int
-    completes_draft: _builtins.bool
-    """The entry is what the current draft became: its text blocks, one behind the other, are exactly
-    the deltas of the draft.
-    """
-    @_builtins.property
-    def entry(self) -> _entry_pb2.Entry:
-        """The entry."""
-
-    def __init__(
-        self,
-        *,
-        entry: _entry_pb2.Entry | None = ...,
-        completes_draft: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completes_draft", b"completes_draft", "entry", b"entry"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EntryAppended: _TypeAlias = EntryAppended  # noqa: Y015
-
-@_typing.final
-class DraftDelta(_message.Message):
-    """The text of the current draft grew."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
-    BEGINS_DRAFT_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
-    """The run that answers."""
-    model: _builtins.str
-    """The model that answers, as `provider/model`. Empty if the rest of the text comes from the entry."""
-    text: _builtins.str
-    """The text to append to the previous deltas."""
-    begins_draft: _builtins.bool
-    """The delta is the first one of its draft."""
-    def __init__(
-        self,
-        *,
-        run_id: _builtins.str = ...,
-        model: _builtins.str = ...,
-        text: _builtins.str = ...,
-        begins_draft: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins_draft", b"begins_draft", "model", b"model", "run_id", b"run_id", "text", b"text"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DraftDelta: _TypeAlias = DraftDelta  # noqa: Y015
-
-@_typing.final
-class DraftRetracted(_message.Message):
-    """The current draft is void."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
-    """The run that gave it."""
-    def __init__(
-        self,
-        *,
-        run_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DraftRetracted: _TypeAlias = DraftRetracted  # noqa: Y015

@@ -89,6 +89,7 @@ class LiveServiceServicer:
         - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
         transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
         the caller's token expires. It does not end with the session.
+        - For WatchSession, through which clients and runs watch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

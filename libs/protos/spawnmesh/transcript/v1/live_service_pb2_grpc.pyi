@@ -64,6 +64,7 @@ class LiveServiceStub:
     - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
       transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
       the caller's token expires. It does not end with the session.
+    - For WatchSession, through which clients and runs watch.
     """
 
 @_typing.type_check_only
@@ -102,6 +103,7 @@ class LiveServiceAsyncStub(LiveServiceStub):
     - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
       transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
       the caller's token expires. It does not end with the session.
+    - For WatchSession, through which clients and runs watch.
     """
 
 class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -149,6 +151,7 @@ class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
         - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
           transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
           the caller's token expires. It does not end with the session.
+        - For WatchSession, through which clients and runs watch.
         """
 
 def add_LiveServiceServicer_to_server(servicer: LiveServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

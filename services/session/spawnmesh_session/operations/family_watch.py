@@ -1,0 +1,119 @@
+"""A watch of a session, and of the sessions below it: their messages in one stream."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+
+from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.status import Status
+
+from spawnmesh_session.domain.sessions import TERMINAL_EVENT_KINDS, EventKind, SessionEvent
+from spawnmesh_session.domain.watch_positions import MAX_MEMBERS, MemberPosition, WatchScope
+from spawnmesh_session.operations.member_feed import MemberFeed, Message, Step
+from spawnmesh_session.operations.member_watch import MemberWatch, WatchSource
+from spawnmesh_session.operations.read_ahead import ReadAhead
+
+
+class FamilyWatch:
+    """Follows a session and, if the scope says so, each session whose spawn it meets.
+
+    `positions` has the position behind the newest message for each session that has not ended. With
+    them, another watch goes on behind it: a session that is not among them has ended, or will be
+    met.
+    """
+
+    def __init__(
+        self,
+        source: WatchSource,
+        scope: WatchScope,
+        tenant_id: str,
+        *,
+        family_root: str = "",
+        ends_at_newest: bool = False,
+    ) -> None:
+        self._source, self._scope, self._tenant_id = source, scope, tenant_id
+        self._family_root, self._ends_at_newest = family_root, ends_at_newest
+        self._followed: dict[str, ReadAhead[Step]] = {}
+        self._positions: dict[str, MemberPosition] = {}
+
+    @property
+    def positions(self) -> Mapping[str, MemberPosition]:
+        """The position of each session that has not ended."""
+        return self._positions
+
+    async def messages(
+        self, positions: Mapping[str, MemberPosition], after_seq: int = 0
+    ) -> AsyncGenerator[tuple[str, Message], None]:
+        """Yield each message behind the positions, with its session, until all have ended.
+
+        Raise NOT_FOUND when the session is deleted; one below it has ended then. Raise
+        INVALID_REQUEST if there are too many sessions to follow.
+        """
+        try:
+            for session_id, position in positions.items():
+                self._follow(session_id, position, after_seq)
+            while self._followed:
+                owners = {steps.next: session_id for session_id, steps in self._followed.items()}
+                done, _ = await asyncio.wait(owners, return_when=asyncio.FIRST_COMPLETED)
+                for session_id in [owners[task] for task in done]:
+                    message = await self._take(session_id)
+                    if message is not None:
+                        yield session_id, message
+        finally:
+            await asyncio.gather(*(steps.close() for steps in self._followed.values()))
+
+    async def _take(self, session_id: str) -> Message | None:
+        """Return the next message of the session, and go on behind it. None at its end."""
+        try:
+            step = self._followed[session_id].take()
+        except MeshError as error:
+            if error.status is not Status.NOT_FOUND or session_id == self._scope.session_id:
+                raise
+            return await self._end_deleted(session_id)
+        if step is None:
+            await self._leave(session_id, has_ended=not self._ends_at_newest)
+            return None
+        message, self._positions[session_id] = step
+        if isinstance(message, SessionEvent) and message.kind in TERMINAL_EVENT_KINDS:
+            # A child may announce its result later. A watch that resumes here must not send that.
+            await self._leave(session_id, has_ended=True)
+        if self._scope.with_descendants and (child_id := _spawned_by(message)):
+            self._follow(child_id, MemberPosition())
+        return message
+
+    async def _end_deleted(self, session_id: str) -> Message | None:
+        """Return what takes the open draft of the deleted session back, if it has one."""
+        retracted = next(MemberFeed(self._positions[session_id]).retract(), None)
+        await self._leave(session_id, has_ended=True)
+        return retracted[0] if retracted is not None else None
+
+    async def _leave(self, session_id: str, *, has_ended: bool) -> None:
+        await self._followed.pop(session_id).close()
+        if has_ended:
+            del self._positions[session_id]
+
+    def _follow(self, session_id: str, position: MemberPosition, after_seq: int = 0) -> None:
+        if len(self._followed) == MAX_MEMBERS:
+            raise invalid(
+                "with_descendants",
+                f"needs a family with at most {MAX_MEMBERS} sessions that have not ended; watch the"
+                " children one by one",
+            )
+        watch = MemberWatch(
+            self._source,
+            self._tenant_id,
+            session_id,
+            position,
+            self._scope.with_transcript,
+            after_seq,
+            self._ends_at_newest,
+            self._family_root,
+        )
+        self._positions[session_id] = position
+        self._followed[session_id] = ReadAhead(watch.steps())
+
+
+def _spawned_by(message: Message) -> str:
+    """Return the session whose spawn the message says; empty if it says something else."""
+    if isinstance(message, SessionEvent) and message.kind is EventKind.CHILD_SPAWNED:
+        return message.child_session_id
+    return ""
