@@ -126,6 +126,17 @@ def event(session_id: str, number: int, kind: str, run_state: str = "", **fields
     return {**row, "run_id": f"run of {session_id}", "child_session_id": "", "detail": "", **fields}
 
 
+def heard(numbers: list[int], seqs: list[int], session_id: str = CHILD) -> dict[str, Any]:
+    """Return the events and the entries of one session that a watcher got."""
+    return {session_id: {"numbers": numbers, "seqs": seqs}}
+
+
+def family_heard() -> dict[str, Any]:
+    """Return what a new watch of the parent gets."""
+    streams = {**heard([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4], PARENT), **heard([1, 2, 3], [1, 2, 3])}
+    return {"streams": streams, "faults": [], "has_ended": True}
+
+
 def sound() -> Facts:
     """Return the facts of a parent with one child, whose result the parent reads after a revision
     was requested, of three appends to the child's transcript, of two calls on which people decided,
@@ -149,10 +160,11 @@ def sound() -> Facts:
     events = [
         event(PARENT, 1, "RUN", "QUEUED"),
         event(PARENT, 2, "RUN", "RUNNING", detail="attempt 1"),
-        event(PARENT, 3, "CHILD_ANNOUNCED", run_id=f"run of {CHILD}", child_session_id=CHILD),
-        event(PARENT, 4, "REVISION", "RUNNING", detail="revision 1 of 3"),
-        event(PARENT, 5, "RUN", "SUCCEEDED"),
-        event(PARENT, 6, "CLOSED", run_id=""),
+        event(PARENT, 3, "CHILD_SPAWNED", child_session_id=CHILD),
+        event(PARENT, 4, "CHILD_ANNOUNCED", run_id=f"run of {CHILD}", child_session_id=CHILD),
+        event(PARENT, 5, "REVISION", "RUNNING", detail="revision 1 of 3"),
+        event(PARENT, 6, "RUN", "SUCCEEDED"),
+        event(PARENT, 7, "CLOSED", run_id=""),
         event(CHILD, 1, "RUN", "RUNNING", detail="attempt 1"),
         event(CHILD, 2, "RUN", "SUCCEEDED"),
         event(CHILD, 3, "CLOSED", run_id=""),
@@ -215,9 +227,9 @@ def sound() -> Facts:
         call("acquire", 0.0, 0.1, session_id=CHILD, run_id="run_w", epoch=1),
         call("claim", 0.0, 1.0, {"runs": [["run_x", 1]]}),
         call("claim", 2.0, 3.0, {"runs": [["run_x", 2]]}),
-        call("watch", 0.0, 1.0, {"numbers": [1, 2]}, session_id=CHILD),
-        call("watch again", 9.0, 9.5, {"numbers": [1, 2, 3], "has_ended": True}, session_id=CHILD),
-        call("watch", 0.0, 1.0, {"numbers": [1, 2, 3], "has_ended": True}, session_id=CHILD),
+        call("watch", 0.0, 1.0, {"streams": heard([1, 2], [1])}, session_id=CHILD),
+        call("watch again", 9.0, 9.5, family_heard(), session_id=PARENT),
+        call("watch", 0.0, 1.0, {"streams": heard([1, 2, 3], [1, 2]), "has_ended": True}, session_id=CHILD),
         send(PARENT, "r1"),
         refused("pry", "NOT_FOUND", session_id=PARENT),
         refused("append", session_id=CHILD, key="late", text="late"),

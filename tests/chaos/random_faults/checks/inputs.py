@@ -41,7 +41,8 @@ def pries(facts: Facts) -> int:
 
 def watched_events(facts: Facts) -> int:
     """Count the events that watchers got."""
-    return sum(len(call.got.get("numbers", [])) for call in facts.of("watch"))
+    streams = [one for call in facts.of("watch") for one in call.got.get("streams", {}).values()]
+    return sum(len(one["numbers"]) for one in streams)
 
 
 def watches_again(facts: Facts) -> int:

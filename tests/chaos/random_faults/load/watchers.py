@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.transcript.v1.live_event_pb2 import EntryAppended
+from spawnmesh_client.live import ends_run
 from spawnmesh_core.reasons import Reason
 
 from tests.chaos.random_faults.history import Outcome
@@ -32,17 +34,71 @@ async def watch_again(client: Client, session_ids: Sequence[str]) -> None:
 
 
 async def _watch(client: Client, operation: str, session_id: str) -> None:
-    """Watch the session until the stream ends, or the time is over, and record the numbers of its events."""
-    numbers: list[int] = []
+    """Watch the session and those below it until the stream ends, or the time is over. The history
+    has what came of each.
+    """
+    heard = Heard()
     with client.history.call(operation, client.tenant, session_id=session_id) as call:
-        call.got = {"numbers": numbers}
+        call.got = {"streams": heard.streams, "faults": heard.faults}
         with suppress(TimeoutError):
             async with asyncio.timeout(_WATCH_SECONDS):
-                request = pb.WatchSessionRequest(session_id=session_id)
+                request = pb.WatchSessionRequest(
+                    session_id=session_id, with_transcript=True, with_descendants=True
+                )
                 async with aclosing(client.mesh.watch(request)) as messages:
                     async for message in messages:
-                        numbers.append(message.session_event.number)  # noqa: PERF401 - also of a cut stream
+                        heard.take(message)
                 call.got["has_ended"] = True
+                heard.end()
+
+
+class Heard:
+    """The numbers of the events and the seqs of the entries of each session that a watcher got, and
+    the texts that were wrong.
+    """
+
+    def __init__(self) -> None:
+        self.streams: dict[str, dict[str, list[int]]] = {}
+        self.faults: list[str] = []
+        self._open: dict[str, tuple[str, str]] = {}
+
+    def take(self, message: pb.WatchSessionResponse) -> None:
+        """Take over the next message."""
+        session_id = message.session_id
+        stream = self.streams.setdefault(session_id, {"numbers": [], "seqs": []})
+        match message.WhichOneof("event"):
+            case "session_event":
+                event = message.session_event
+                stream["numbers"].append(event.number)
+                if ends_run(event) and self._open.get(session_id, ("", ""))[0] == event.run_id:
+                    self._fault(session_id, f"ended {event.run_id} with an open draft")
+            case "entry_appended":
+                stream["seqs"].append(message.entry_appended.entry.seq)
+                self._complete(session_id, message.entry_appended)
+            case "draft_delta":
+                delta = message.draft_delta
+                if delta.begins_draft == (session_id in self._open):
+                    self._fault(session_id, f"had a delta of {delta.run_id} out of place")
+                _, text = self._open.get(session_id, ("", ""))
+                self._open[session_id] = delta.run_id, text + delta.text
+            case "draft_retracted":
+                if self._open.pop(session_id, None) is None:
+                    self._fault(session_id, "retracted a draft that had not begun")
+
+    def end(self) -> None:
+        """Note the drafts that were neither confirmed nor retracted."""
+        for session_id in self._open:
+            self._fault(session_id, "left a draft open")
+
+    def _complete(self, session_id: str, appended: EntryAppended) -> None:
+        if not appended.completes_draft:
+            return
+        _, text = self._open.pop(session_id, ("", ""))
+        if text != "".join(block.text.text for block in appended.entry.body.message.content):
+            self._fault(session_id, f"completed another text with seq {appended.entry.seq}")
+
+    def _fault(self, session_id: str, what: str) -> None:
+        self.faults.append(f"{session_id} {what}")
 
 
 async def pry_steadily(client: Client, stranger: Client) -> None:
