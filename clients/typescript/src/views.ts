@@ -100,6 +100,8 @@ export interface RunView {
   readonly outputFileCount: number;
   /** The sum of their sizes. */
   readonly outputTotalBytes: number;
+  /** The number of model calls that failed. Most of them are events MODEL_FAILED. */
+  readonly modelFailureCount: number;
 }
 
 export interface RunDelay {
@@ -238,6 +240,7 @@ export function runView(run: WireRun): RunView {
     budgetSessionId: present(run.budgetSessionId),
     outputFileCount: run.outputFileCount,
     outputTotalBytes: Number(run.outputTotalBytes),
+    modelFailureCount: Number(run.modelFailureCount),
     delay: run.delay && {
       reason: nameOf(WireReason, run.delay.reason),
       message: run.delay.message,

@@ -112,6 +112,7 @@ class EventKind(Word):
     FILES_PUBLISHED = auto()
     BUDGET_CHANGED = auto()
     CHILD_SPAWNED = auto()
+    MODEL_FAILED = auto()
 
 
 class ReceiptWarning(Word):
@@ -214,6 +215,7 @@ class Run:
     output_file_count: int
     output_total_bytes: int
     budget_session_id: str
+    model_failure_count: int
 
 
 @dataclass(frozen=True, slots=True)

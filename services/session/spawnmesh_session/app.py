@@ -76,11 +76,11 @@ from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.run_servicer import RunServicer
 from spawnmesh_session.rpc.schedule_messages import scheduled_spawns_by
 from spawnmesh_session.rpc.servicer import (
     ApprovalServicer,
     BudgetServicer,
-    RunServicer,
     ScheduleServicer,
     SessionServicer,
     TenantServicer,

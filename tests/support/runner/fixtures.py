@@ -19,7 +19,7 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
-from spawnmesh.session.v1 import approval_pb2, output_pb2, session_pb2, tenant_pb2
+from spawnmesh.session.v1 import approval_pb2, session_pb2, tenant_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
@@ -50,8 +50,9 @@ from tests.support.runner.blobs import ScriptedBlobs
 from tests.support.runner.budgets import BudgetScript
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
+from tests.support.runner.model_failures import ModelFailureReports, ReportModelFailures
 from tests.support.runner.models import ScriptedModels
-from tests.support.runner.outputs import ScriptedOutputs
+from tests.support.runner.outputs import PublishFiles, ScriptedOutputs
 from tests.support.runner.sessions import ScriptedSessions
 from tests.support.runner.transcripts import (
     ScriptedDrafts,
@@ -90,6 +91,7 @@ class ScriptedMesh:
     hold_model: asyncio.Event | None = None
     spoken_first: tuple[str, ...] = ()
     """The pieces of text that come before the model is held."""
+    model_failures: ModelFailureReports = field(default_factory=ModelFailureReports)
     drafts: dict[int, str] = field(default_factory=dict)
     draft_calls: list[live_pb.WriteDraftRequest] = field(default_factory=list)
     hold_draft: asyncio.Event | None = None
@@ -171,6 +173,7 @@ class ScriptedMesh:
                 epoch=epoch,
                 attempt_count=epoch,
                 output_file_count=self.outputs.file_count,
+                model_failure_count=self.model_failures.known_count,
             ),
             session=session,
             agent=tenant_pb2.AgentProfile(
@@ -255,7 +258,7 @@ class ScriptedMesh:
         self.hooks.add_to(server)
 
 
-class _Runs(run_grpc.RunServiceServicer):
+class _Runs(PublishFiles, ReportModelFailures, run_grpc.RunServiceServicer):
     def __init__(self, mesh: ScriptedMesh) -> None:
         self.mesh = mesh
 
@@ -346,13 +349,6 @@ class _Runs(run_grpc.RunServiceServicer):
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("RequestApproval")
         return await self.mesh.approvals.request(request)
-
-    async def PublishFiles(
-        self, request: output_pb2.PublishFilesRequest, context: Any
-    ) -> output_pb2.PublishFilesResponse:
-        self.mesh.check_lease(request.epoch)
-        self.mesh.refuse_if_scripted("PublishFiles")
-        return await self.mesh.outputs.publish(request)
 
     async def TakeDecision(
         self, request: approval_pb2.TakeDecisionRequest, context: Any

@@ -24,6 +24,8 @@ class ScriptedModels(router_grpc.ModelRouterServiceServicer):
         if mesh.refusals.get("Generate"):
             raise mesh.refusals["Generate"].popleft()
         await asyncio.sleep(mesh.router_wait_seconds)
+        for attempt in mesh.model_failures.before_answer:
+            yield said(attempt_failed=attempt)
         yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
         for piece in mesh.spoken_first:
             yield said(text_delta=router_pb.TextDelta(text=piece))

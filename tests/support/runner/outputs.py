@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.session.v1 import output_pb2 as pb
@@ -63,3 +64,14 @@ class ScriptedOutputs:
         self.lookups.append(request)
         found = [one for key, one in self.published.items() if key == request.request_id]
         return pb.ListOutputSetsResponse(output_sets=[*found, *self.always_listed])
+
+
+class PublishFiles:
+    """The RPC of the session service."""
+
+    mesh: Any
+
+    async def PublishFiles(self, request: pb.PublishFilesRequest, context: Any) -> pb.PublishFilesResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("PublishFiles")
+        return await self.mesh.outputs.publish(request)

@@ -51,6 +51,8 @@ def happening(
             shown, sentence = _SPAWNED, "A child was spawned."
         case "CHILD_ANNOUNCED":
             shown, sentence = run_state(state), "A child reported its result."
+        case "MODEL_FAILED":
+            shown, sentence = _UNKNOWN, "A model failed."
         case "FILES_PUBLISHED":
             shown, sentence = _PUBLISHED, "The run published files."
         case "BUDGET_CHANGED":

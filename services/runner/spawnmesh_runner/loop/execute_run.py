@@ -38,6 +38,7 @@ from spawnmesh_runner.loop.drafts import written_drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
+from spawnmesh_runner.loop.model_failures import reported_failures
 from spawnmesh_runner.loop.parked_span import note_parked
 from spawnmesh_runner.loop.run_changes import RunChanges
 from spawnmesh_runner.loop.writer_claim import acquire_writer, release_writer
@@ -191,7 +192,10 @@ async def _work(
             # The servers find the files in the workspace.
             async with open_mcp_servers(servers, workspace, sandbox, settings.max_workspace_bytes) as offered:
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
-                async with written_drafts(assignment.drafts, peers, assignment.session_id, assignment.writer):
+                async with (
+                    written_drafts(assignment.drafts, peers, assignment.session_id, assignment.writer),
+                    reported_failures(assignment.model_failures, peers, claimed),
+                ):
                     await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
 
     await work_under_lease(

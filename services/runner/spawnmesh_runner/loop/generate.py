@@ -63,13 +63,20 @@ async def generate(
         retry=retry_if_exception(_is_broken_stream),
         stop=_is_last_broken_stream,
         wait=backoff,
-        before_sleep=lambda state: add_broken_attempt(request, mesh_error_of(state)),
+        before_sleep=lambda state: _take_broken_stream(assignment, request, mesh_error_of(state)),
         reraise=True,
         sleep=asyncio.sleep,
     )
     return await attempts(
         retry_transient, lambda: _generate_once(assignment, request, spoken), PEER_UNAVAILABLE
     )
+
+
+def _take_broken_stream(assignment: Assignment, request: pb.GenerateRequest, error: MeshError) -> None:
+    """Tell the router and the watchers of the stream that broke."""
+    add_broken_attempt(request, error)
+    broken = request.earlier_attempts[-1]
+    assignment.model_failures.add(broken.model, broken.reason)
 
 
 def _is_last_broken_stream(state: RetryCallState) -> bool:
@@ -99,6 +106,9 @@ async def _generate_once(
             async for answer in answers:
                 for event in answer.events:
                     spoken.take(event)
+                    if event.HasField("attempt_failed"):
+                        failed = event.attempt_failed
+                        assignment.model_failures.add(failed.model, failed.reason, failed.http_status)
                     if event.HasField("attempt_started"):
                         had_its_time = monotonic_seconds() < late_at
                     if event.HasField("completion"):

@@ -146,6 +146,7 @@ class Run:
     counted_time: datetime | None = None
     uncounted_time: timedelta = timedelta()
     outputs: RunOutputs = RunOutputs()
+    model_failure_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

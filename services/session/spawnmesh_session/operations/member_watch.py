@@ -29,7 +29,7 @@ _POLL_SECONDS = 30.0  # A lost connection wakes all watchers; this is for a loss
 
 @dataclass(frozen=True, slots=True)
 class WatchSource:
-    """The parts that watches read. `limit` bounds their reads of the database, fairly over tenants."""
+    """The parts that watches read. `limit` bounds their reads of the database, by tenants."""
 
     database: Database
     listener: Listener

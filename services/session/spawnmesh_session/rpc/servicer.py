@@ -5,30 +5,25 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 import grpc
-from spawnmesh.session.v1 import approval_pb2 as approvals_pb
 from spawnmesh.session.v1 import approval_service_pb2 as approval_pb
 from spawnmesh.session.v1 import budget_pb2 as budget_pb
 from spawnmesh.session.v1 import budget_service_pb2 as service_pb
 from spawnmesh.session.v1 import output_pb2 as output_pb
-from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import schedule_service_pb2 as schedule_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1 import token_service_pb2 as token_pb
 from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceServicer
 from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceServicer
-from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
 from spawnmesh.session.v1.schedule_service_pb2_grpc import ScheduleServiceServicer
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
 from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceServicer
 from spawnmesh_runtime.caller import current_caller
 
-from spawnmesh_session.rpc.acknowledge_inbox import acknowledge_inbox
 from spawnmesh_session.rpc.admit_model_call import admit_model_call
 from spawnmesh_session.rpc.archive_session import archive_session
 from spawnmesh_session.rpc.await_budget import await_budget
-from spawnmesh_session.rpc.claim_runs import claim_runs
 from spawnmesh_session.rpc.create_tenant import create_tenant
 from spawnmesh_session.rpc.decide_approval import decide_approval
 from spawnmesh_session.rpc.delete_agent import delete_agent
@@ -38,9 +33,6 @@ from spawnmesh_session.rpc.delete_tenant import delete_tenant
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.enable_hooks import enable_hooks
 from spawnmesh_session.rpc.enable_shared_hooks import enable_shared_hooks
-from spawnmesh_session.rpc.end_interrupted_run import end_interrupted_run
-from spawnmesh_session.rpc.fail_run import fail_run
-from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
 from spawnmesh_session.rpc.get_approval import get_approval
 from spawnmesh_session.rpc.get_schedule import get_schedule
@@ -48,28 +40,22 @@ from spawnmesh_session.rpc.get_session import get_session
 from spawnmesh_session.rpc.get_session_usage import get_session_usage
 from spawnmesh_session.rpc.get_tenant import get_tenant
 from spawnmesh_session.rpc.get_tenant_status import get_tenant_status
-from spawnmesh_session.rpc.heartbeat_run import heartbeat_run
 from spawnmesh_session.rpc.interrupt_run import interrupt_run
 from spawnmesh_session.rpc.kill_session import kill_session
 from spawnmesh_session.rpc.list_agents import list_agents
 from spawnmesh_session.rpc.list_approvals import list_approvals
-from spawnmesh_session.rpc.list_inbox import list_inbox
 from spawnmesh_session.rpc.list_output_sets import list_output_sets
 from spawnmesh_session.rpc.list_schedule_firings import list_schedule_firings
 from spawnmesh_session.rpc.list_schedules import list_schedules
 from spawnmesh_session.rpc.list_sessions import list_sessions
 from spawnmesh_session.rpc.list_tenants import list_tenants
 from spawnmesh_session.rpc.pause_schedule import pause_schedule
-from spawnmesh_session.rpc.publish_files import publish_files
 from spawnmesh_session.rpc.record_model_call import record_model_call
-from spawnmesh_session.rpc.release_run import release_run
-from spawnmesh_session.rpc.request_approval import request_approval
 from spawnmesh_session.rpc.resume_schedule import resume_schedule
 from spawnmesh_session.rpc.revoke_token import revoke_token
 from spawnmesh_session.rpc.run_schedule import run_schedule
 from spawnmesh_session.rpc.send_message import send_message
 from spawnmesh_session.rpc.spawn_session import spawn_session
-from spawnmesh_session.rpc.take_decision import take_decision
 from spawnmesh_session.rpc.update_agent import update_agent
 from spawnmesh_session.rpc.update_budget import update_budget
 from spawnmesh_session.rpc.update_schedule import update_schedule
@@ -77,7 +63,6 @@ from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
 from spawnmesh_session.rpc.watch_call_limits import watch_call_limits
 from spawnmesh_session.rpc.watch_revoked_tokens import watch_revoked_tokens
-from spawnmesh_session.rpc.watch_run_changes import watch_run_changes
 from spawnmesh_session.rpc.watch_session import watch_session
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -145,69 +130,6 @@ class SessionServicer(SessionServiceServicer):
         self, request: session_pb.DeleteSessionRequest, context: Context
     ) -> session_pb.DeleteSessionResponse:
         return await delete_session(request, current_caller(), self.deps)
-
-
-@dataclass(frozen=True, slots=True)
-class RunServicer(RunServiceServicer):
-    """Forwards the RPCs of RunService."""
-
-    deps: Dependencies
-
-    async def ClaimRuns(self, request: run_pb.ClaimRunsRequest, context: Context) -> run_pb.ClaimRunsResponse:
-        return await claim_runs(request, current_caller(), self.deps)
-
-    async def HeartbeatRun(
-        self, request: run_pb.HeartbeatRunRequest, context: Context
-    ) -> run_pb.HeartbeatRunResponse:
-        return await heartbeat_run(request, current_caller(), self.deps)
-
-    async def ListInbox(self, request: run_pb.ListInboxRequest, context: Context) -> run_pb.ListInboxResponse:
-        return await list_inbox(request, current_caller(), self.deps)
-
-    async def AcknowledgeInbox(
-        self, request: run_pb.AcknowledgeInboxRequest, context: Context
-    ) -> run_pb.AcknowledgeInboxResponse:
-        return await acknowledge_inbox(request, current_caller(), self.deps)
-
-    async def FinalizeRun(
-        self, request: run_pb.FinalizeRunRequest, context: Context
-    ) -> run_pb.FinalizeRunResponse:
-        return await finalize_run(request, current_caller(), self.deps)
-
-    async def WatchRunChanges(
-        self, request: run_pb.WatchRunChangesRequest, context: Context
-    ) -> AsyncIterator[run_pb.WatchRunChangesResponse]:
-        async with aclosing(watch_run_changes(request, current_caller(), self.deps)) as responses:
-            async for response in responses:
-                yield response
-
-    async def EndInterruptedRun(
-        self, request: run_pb.EndInterruptedRunRequest, context: Context
-    ) -> run_pb.EndInterruptedRunResponse:
-        return await end_interrupted_run(request, current_caller(), self.deps)
-
-    async def FailRun(self, request: run_pb.FailRunRequest, context: Context) -> run_pb.FailRunResponse:
-        return await fail_run(request, current_caller(), self.deps)
-
-    async def RequestApproval(
-        self, request: approvals_pb.RequestApprovalRequest, context: Context
-    ) -> approvals_pb.RequestApprovalResponse:
-        return await request_approval(request, current_caller(), self.deps)
-
-    async def PublishFiles(
-        self, request: output_pb.PublishFilesRequest, context: Context
-    ) -> output_pb.PublishFilesResponse:
-        return await publish_files(request, current_caller(), self.deps)
-
-    async def TakeDecision(
-        self, request: approvals_pb.TakeDecisionRequest, context: Context
-    ) -> approvals_pb.TakeDecisionResponse:
-        return await take_decision(request, current_caller(), self.deps)
-
-    async def ReleaseRun(
-        self, request: run_pb.ReleaseRunRequest, context: Context
-    ) -> run_pb.ReleaseRunResponse:
-        return await release_run(request, current_caller(), self.deps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def run_of(row: Row) -> Run:
             total_bytes=row["output_total_bytes"],
         ),
         first_queue_time=_required(time_of(row["first_queue_time"])),
+        model_failure_count=row["model_failure_count"],
     )
 
 

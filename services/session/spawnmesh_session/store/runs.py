@@ -274,6 +274,12 @@ async def set_counted_time(connection: Connection, tenant_id: str, run_id: str, 
     await connection.execute(_SQL["set_counted_time"], values)
 
 
+async def set_model_failure_count(connection: Connection, tenant_id: str, run_id: str, count: int) -> None:
+    """Set the number of failed model calls that are known."""
+    values = {"tenant_id": tenant_id, "run_id": run_id, "count": count}
+    await connection.execute(_SQL["set_model_failure_count"], values)
+
+
 async def give_back_attempt(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> None:
     """Give back the attempt that a later claim used because the lease of this epoch was lost.
 

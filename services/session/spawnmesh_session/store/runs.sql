@@ -211,6 +211,10 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and lost_epoch = %(epoch
   and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET')
 returning attempt_count
 
+-- name: set_model_failure_count
+-- Locks the run. Index: runs_pkey.
+update runs set model_failure_count = %(count)s where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
 -- name: end_run
 -- Locks the run and its session; the transaction has locked the session before. A terminal state
 -- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the

@@ -133,7 +133,7 @@ with page as (
                superseded_entry_ids, runner_id, interrupt_time, first_queue_time,
                approval_count, approval_id, wait_time, output_begun_count, output_set_count,
                output_file_count, output_total_bytes, budget_session_id, counted_time,
-               uncounted_millis
+               uncounted_millis, model_failure_count
         from runs where tenant_id = %(tenant_id)s and session_id = p.session_id
         order by position desc, run_id desc limit 1
     ) r on true

@@ -13,11 +13,18 @@ from tests.chaos.random_faults.history import Outcome
 from tests.chaos.random_faults.load.calls import Client
 
 _WATCH_SECONDS = 60.0
+_WATCHERS = 4
 
 
 async def watch_steadily(client: Client, other: Client) -> None:
-    """Watch the newest session of the other client of the same tenant to its end."""
+    """Watch newest sessions of the other client of the same tenant to their ends, some at a time."""
     seen: set[str] = set()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_WATCHERS):
+            group.create_task(_watch_newest(client, other, seen))
+
+
+async def _watch_newest(client: Client, other: Client, seen: set[str]) -> None:
     while not client.stop.is_set():
         fresh = [session_id for session_id in other.accepted if session_id not in seen]
         if not fresh:

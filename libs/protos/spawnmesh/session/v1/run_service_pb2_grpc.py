@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from spawnmesh.session.v1 import approval_pb2 as spawnmesh_dot_session_dot_v1_dot_approval__pb2
+from spawnmesh.session.v1 import model_failure_pb2 as spawnmesh_dot_session_dot_v1_dot_model__failure__pb2
 from spawnmesh.session.v1 import output_pb2 as spawnmesh_dot_session_dot_v1_dot_output__pb2
 from spawnmesh.session.v1 import run_service_pb2 as spawnmesh_dot_session_dot_v1_dot_run__service__pb2
 
@@ -70,6 +71,11 @@ class RunServiceStub:
                 '/spawnmesh.session.v1.RunService/FinalizeRun',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunResponse.FromString,
+                _registered_method=True)
+        self.ReportModelFailures = channel.unary_unary(
+                '/spawnmesh.session.v1.RunService/ReportModelFailures',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresResponse.FromString,
                 _registered_method=True)
         self.FailRun = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/FailRun',
@@ -212,6 +218,15 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportModelFailures(self, request, context):
+        """Tells the watchers of the session which models failed, for the runner that holds the run: each is
+        an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
+        are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FailRun(self, request, context):
         """Ends the run as FAILED, for the runner that holds it, and notifies the parent. Idempotent at
         one epoch. A draft that was being fixed as the answer is soon labelled as superseded in the
@@ -322,6 +337,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.FinalizeRun,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunResponse.SerializeToString,
+            ),
+            'ReportModelFailures': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportModelFailures,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresResponse.SerializeToString,
             ),
             'FailRun': grpc.unary_unary_rpc_method_handler(
                     servicer.FailRun,
@@ -521,6 +541,33 @@ class RunService:
             '/spawnmesh.session.v1.RunService/FinalizeRun',
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportModelFailures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.RunService/ReportModelFailures',
+            spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from spawnmesh.session.v1 import approval_pb2 as _approval_pb2
+from spawnmesh.session.v1 import model_failure_pb2 as _model_failure_pb2
 from spawnmesh.session.v1 import output_pb2 as _output_pb2
 from spawnmesh.session.v1 import run_service_pb2 as _run_service_pb2
 import abc as _abc_1
@@ -115,6 +116,11 @@ class RunServiceStub:
     NOT_FOUND if the draft is not in the session's transcript; another draft can then be offered.
     Shortly after the end of a run, the transcript refuses appends under the run's claim. Release
     the claim at once.
+    """
+    ReportModelFailures: _grpc.UnaryUnaryMultiCallable[_model_failure_pb2.ReportModelFailuresRequest, _model_failure_pb2.ReportModelFailuresResponse]
+    """Tells the watchers of the session which models failed, for the runner that holds the run: each is
+    an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
+    are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
     """
     FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
     """Ends the run as FAILED, for the runner that holds it, and notifies the parent. Idempotent at
@@ -256,6 +262,11 @@ class RunServiceAsyncStub(RunServiceStub):
     NOT_FOUND if the draft is not in the session's transcript; another draft can then be offered.
     Shortly after the end of a run, the transcript refuses appends under the run's claim. Release
     the claim at once.
+    """
+    ReportModelFailures: _aio.UnaryUnaryMultiCallable[_model_failure_pb2.ReportModelFailuresRequest, _model_failure_pb2.ReportModelFailuresResponse]  # type: ignore[assignment]
+    """Tells the watchers of the session which models failed, for the runner that holds the run: each is
+    an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
+    are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
     """
     FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
     """Ends the run as FAILED, for the runner that holds it, and notifies the parent. Idempotent at
@@ -430,6 +441,17 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         NOT_FOUND if the draft is not in the session's transcript; another draft can then be offered.
         Shortly after the end of a run, the transcript refuses appends under the run's claim. Release
         the claim at once.
+        """
+
+    @_abc_1.abstractmethod
+    def ReportModelFailures(
+        self,
+        request: _model_failure_pb2.ReportModelFailuresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_failure_pb2.ReportModelFailuresResponse, _abc.Awaitable[_model_failure_pb2.ReportModelFailuresResponse]]:
+        """Tells the watchers of the session which models failed, for the runner that holds the run: each is
+        an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
+        are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
         """
 
     @_abc_1.abstractmethod

@@ -302,6 +302,10 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     """The limits of the session's budget were changed. `detail` says how, and by whom."""
     SESSION_EVENT_KIND_CHILD_SPAWNED: _SessionEventKind.ValueType  # 10
     """A child was spawned, and is being provisioned. `detail` names its agent."""
+    SESSION_EVENT_KIND_MODEL_FAILED: _SessionEventKind.ValueType  # 11
+    """A model failed, and another one or the same is called next, or the run fails. `detail` names the
+    model and the reason.
+    """
 
 class SessionEventKind(_SessionEventKind, metaclass=_SessionEventKindEnumTypeWrapper):
     """The kinds of session events."""
@@ -330,6 +334,10 @@ SESSION_EVENT_KIND_BUDGET_CHANGED: SessionEventKind.ValueType  # 9
 """The limits of the session's budget were changed. `detail` says how, and by whom."""
 SESSION_EVENT_KIND_CHILD_SPAWNED: SessionEventKind.ValueType  # 10
 """A child was spawned, and is being provisioned. `detail` names its agent."""
+SESSION_EVENT_KIND_MODEL_FAILED: SessionEventKind.ValueType  # 11
+"""A model failed, and another one or the same is called next, or the run fails. `detail` names the
+model and the reason.
+"""
 Global___SessionEventKind: _TypeAlias = SessionEventKind  # noqa: Y015
 
 @_typing.final
@@ -544,6 +552,7 @@ class Run(_message.Message):
     OUTPUT_FILE_COUNT_FIELD_NUMBER: _builtins.int
     OUTPUT_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     BUDGET_SESSION_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FAILURE_COUNT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -574,6 +583,10 @@ class Run(_message.Message):
     """The sum of their sizes in bytes."""
     budget_session_id: _builtins.str
     """For WAITING_BUDGET: the session whose budget is used up. Otherwise empty."""
+    model_failure_count: _builtins.int
+    """The number of model calls that failed, as its runners reported them. Each of the first 1,000 is
+    an event MODEL_FAILED.
+    """
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
         """Tokens and cost of all model calls of the run and of the compactions that it started, as its
@@ -631,10 +644,11 @@ class Run(_message.Message):
         output_file_count: _builtins.int = ...,
         output_total_bytes: _builtins.int = ...,
         budget_session_id: _builtins.str = ...,
+        model_failure_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "budget_session_id", b"budget_session_id", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "output_file_count", b"output_file_count", "output_total_bytes", b"output_total_bytes", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "budget_session_id", b"budget_session_id", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "model_failure_count", b"model_failure_count", "output_file_count", b"output_file_count", "output_total_bytes", b"output_total_bytes", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
