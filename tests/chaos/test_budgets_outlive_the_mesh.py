@@ -116,7 +116,7 @@ async def events_of(stack: Stack, tenant: str, session_id: str) -> list[tuple[st
     async with await psycopg.AsyncConnection.connect(stack.superuser_dsn) as connection:
         cursor = await connection.execute(
             "select kind, run_state from session.session_events where tenant_id = %s and session_id = %s"
-            " order by cursor",
+            " order by number",
             (tenant, session_id),
         )
         return [(row[0], row[1]) for row in await cursor.fetchall()]

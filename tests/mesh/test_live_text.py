@@ -29,6 +29,7 @@ from tests.support.model_router.provider import LoopbackProvider
 from tests.support.waiting import eventually
 
 MODEL = "loopback/thinker"
+MODEL_FAILED = session_pb2.SESSION_EVENT_KIND_MODEL_FAILED
 CUTS_WITHIN_DRAFTS = 20
 PIECES_OF_ANSWER = 150
 
@@ -231,4 +232,6 @@ async def test_answer_of_the_next_model_follows_the_retracted_one_of_the_first(
     assert watcher.entries == entries
     assert watcher.drafts.retracted == [broken.text]
     assert (watcher.drafts.completed or answers_of(entries)) == answers_of(entries)
+    failed = [one.session_event.detail for one in watcher.events if one.session_event.kind == MODEL_FAILED]
+    assert [detail.partition(":")[0] for detail in failed] == [MODEL], failed
     assert (len(answers_of(entries)), watcher.drafts.open_text) == (1, "")

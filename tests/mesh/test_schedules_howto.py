@@ -135,7 +135,7 @@ def test_each_line_of_the_page_is_due() -> None:
     lines = [line for line, *_ in LINE.findall(section("Cron lines and time zones"))]
     assert len(lines) == 5
     for line in lines:
-        check_due_times(line, "", datetime(2026, 11, 30, tzinfo=UTC))
+        check_due_times(line, "UTC", datetime(2026, 11, 30, tzinfo=UTC))
     quarters = due_on("*/15 8-17 * * *", SET_FORWARD).split(", ")
     assert (quarters[0], quarters[-1], len(quarters)) == ("08:00", "17:45", 40)
 

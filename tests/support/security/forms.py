@@ -62,6 +62,7 @@ _IDS_OF_RPCS = {
     "spawnmesh.operations.v1.CancelOperationRequest.name": "operation",
     "spawnmesh.operations.v1.DeleteOperationRequest.name": "operation",
     "spawnmesh.transcript.v1.Source.id": "source",
+    "spawnmesh.transcript.v1.WatchTranscriptRequest.cursor": "transcript_cursor",
     "spawnmesh.session.v1.Schedule.name": "schedule",
     "spawnmesh.session.v1.GetScheduleRequest.name": "schedule",
     "spawnmesh.session.v1.PauseScheduleRequest.name": "schedule",
@@ -191,6 +192,7 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
     "OperationService.ListOperations": lambda ids: {"name": "services/transcript", "filter": None},
     "OperationService.WaitOperation": lambda ids: {"timeout": "0s"},
     "RunService.PublishFiles": lambda ids: {"files": [{"name": "a.txt", "data": "YQ=="}]},
+    "RunService.ReportModelFailures": lambda ids: {"failures": [{"model": "a/b", "reason": "TIMEOUT"}]},
     "RunService.RequestApproval": lambda ids: {"toolCall": {"argumentsJson": "{}"}},
     "ScheduleService.UpdateSchedule": lambda ids: {
         "schedule": {"cron": "0 0 1 1 *", "spawn": {"task": "a"}},
@@ -200,6 +202,7 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
     "SearchService.SearchEntries": lambda ids: {"withDescendants": True},
     "SessionService.ListSessions": lambda ids: {"requestId": None},
     "SessionService.WaitSession": lambda ids: {"timeout": "0s"},
+    "SessionService.WatchSession": lambda ids: {"withTranscript": True},
     "TranscriptService.AppendEntries": lambda ids: {"entries": [{"message": _TEXT_MESSAGE}]},
     "TranscriptService.CreateTranscript": lambda ids: {"parentSessionId": None},
 }

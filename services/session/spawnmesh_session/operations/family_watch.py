@@ -92,6 +92,8 @@ class FamilyWatch:
             del self._positions[session_id]
 
     def _follow(self, session_id: str, position: MemberPosition, after_seq: int = 0) -> None:
+        if session_id in self._followed:  # By a cursor that a caller made.
+            return
         if len(self._followed) == MAX_MEMBERS:
             raise invalid(
                 "with_descendants",

@@ -70,6 +70,7 @@ with inserted as (
     select c.tenant_id, c.session_id, c.last_event_number, 'CHILD_SPAWNED', %(parent_run_id)s,
            %(session_id)s, %(agent_id)s
     from counted c
+    returning session_id
 ), due as (
     insert into jobs (tenant_id, kind, key, due_time, traceparent)
     select i.tenant_id, 'undo_spawn', i.session_id, now() + %(due_in)s::interval, %(traceparent)s
