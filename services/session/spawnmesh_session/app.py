@@ -33,6 +33,7 @@ from spawnmesh_runtime.tenant_work import run_for_tenant
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.tenant_participants import ParticipantClient, TenantParticipants
+from spawnmesh_session.clients.transcript_watches import TranscriptWatches, open_transcript_watches
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.budget_jobs import BudgetJobs
@@ -101,6 +102,7 @@ class Components:
     listener: Listener
     sets: AttachmentSets
     transcripts: Transcripts
+    watches: TranscriptWatches
     hooks: Hooks
     job_metrics: JobMetrics
     metrics: RunMetrics
@@ -154,6 +156,9 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         transcript = await stack.enter_async_context(
             open_peer(process, "transcript", settings.transcript_target)
         )
+        watches = await stack.enter_async_context(
+            open_transcript_watches(process, settings.transcript_target, settings.step_timeout_seconds)
+        )
         hook = await stack.enter_async_context(open_peer(process, "hook", settings.hook_target))
         router = await stack.enter_async_context(
             open_peer(process, "model-router", settings.model_router_target)
@@ -201,6 +206,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             listener,
             sets,
             transcripts,
+            watches,
             hooks,
             JobMetrics(process.metrics.meter),
             metrics,
@@ -321,7 +327,7 @@ def make_dependencies(
         call_limits=call_limits,
         max_token_lifetime=timedelta(seconds=settings.max_token_lifetime_seconds),
         watch_limit=watch_limit,
-        watch_source=WatchSource(database, components.listener, watch_limit, components.transcripts),
+        watch_source=WatchSource(database, components.listener, watch_limit, components.watches),
     )
 
 

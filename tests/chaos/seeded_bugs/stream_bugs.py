@@ -14,7 +14,7 @@ STREAM_BUGS = (
     SeededBug(
         "the end of a run overtakes its last entries",
         (Change(_MEMBER, "return not is_end or await self._is_caught_up()", "return True"),),
-        (f"{_OF_TRANSCRIPT}::test_states_come_first_then_entries_and_the_end_of_the_run_behind_its_answer",),
+        (f"{_OF_TRANSCRIPT}::test_a_watch_begins_behind_an_event_and_an_entry",),
     ),
     SeededBug(
         "a cursor forgets the events that were sent",

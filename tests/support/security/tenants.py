@@ -252,7 +252,7 @@ async def _work_on_the_run(tenant: Filled) -> None:
                 ids["cursor"] = message.cursor
                 if message.HasField("draft_delta"):
                     break
-        ((_, _, ids["transcript_cursor"], _),) = json.loads(urlsafe_b64decode(ids["cursor"] + "=="))[-1]
+        ((_, _, ids["transcript_cursor"], *_),) = json.loads(urlsafe_b64decode(ids["cursor"] + "=="))[-1]
         ids |= {"incarnation": appended.head.incarnation, "chain_hash": appended.head.chain_hash}
         ids["line_chain"] = appended.head.chain_hash
         for request_id in (ids["request"], f"{ids['request']}-2"):

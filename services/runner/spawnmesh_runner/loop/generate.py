@@ -20,7 +20,7 @@ from spawnmesh_runner.loop.assignment import Assignment, seconds_left
 from spawnmesh_runner.loop.drafts import Spoken
 from spawnmesh_runner.loop.hooks import dispatch_prompt_hooks
 from spawnmesh_runner.loop.messages import calls_of, text_of, without_calls
-from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt
+from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt, failover_reason
 
 # The session service ends a run whose time is over, with TIMED_OUT. If the model call gave up
 # first, the run would end with a failure instead.
@@ -63,20 +63,13 @@ async def generate(
         retry=retry_if_exception(_is_broken_stream),
         stop=_is_last_broken_stream,
         wait=backoff,
-        before_sleep=lambda state: _take_broken_stream(assignment, request, mesh_error_of(state)),
+        before_sleep=lambda state: add_broken_attempt(request, mesh_error_of(state)),
         reraise=True,
         sleep=asyncio.sleep,
     )
     return await attempts(
         retry_transient, lambda: _generate_once(assignment, request, spoken), PEER_UNAVAILABLE
     )
-
-
-def _take_broken_stream(assignment: Assignment, request: pb.GenerateRequest, error: MeshError) -> None:
-    """Tell the router and the watchers of the stream that broke."""
-    add_broken_attempt(request, error)
-    broken = request.earlier_attempts[-1]
-    assignment.model_failures.add(broken.model, broken.reason)
 
 
 def _is_last_broken_stream(state: RetryCallState) -> bool:
@@ -99,7 +92,7 @@ async def _generate_once(
     seconds = model_call_seconds(assignment)
     answers = peers.model_router.stream(peers.models.Generate, request, timeout_seconds=seconds)
     late_at = monotonic_seconds() + _LATE_SHARE * seconds
-    had_its_time = False
+    had_its_time, model = False, ""
     completion: generation_pb2.Completion | None = None
     try:
         async with aclosing(answers):
@@ -110,12 +103,17 @@ async def _generate_once(
                         failed = event.attempt_failed
                         assignment.model_failures.add(failed.model, failed.reason, failed.http_status)
                     if event.HasField("attempt_started"):
+                        model = event.attempt_started.model
                         had_its_time = monotonic_seconds() < late_at
                     if event.HasField("completion"):
                         completion = event.completion
     except MeshError as error:
         assignment.add_usage(_usage_in(error))
+        if error.reason is Reason.STREAM_BROKEN:
+            reason = failover_reason(error.facts.get("failover_reason"))
+            assignment.model_failures.add(str(error.facts.get("model") or model), reason)
         if error.reason is Reason.DEADLINE_EXCEEDED and had_its_time:
+            assignment.model_failures.add(model, generation_pb2.FAILOVER_REASON_TIMEOUT)
             raise ModelCallTimedOut(error) from error
         raise
     if completion is None:

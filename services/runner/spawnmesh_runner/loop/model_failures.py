@@ -19,6 +19,7 @@ _MAX_IN_CALL = 32
 # A run waits so long before its end for reports that are under way.
 _LAST_CALL_SECONDS = 1.0
 _PREFIX = "FAILOVER_REASON_"
+_MAX_NAME_BYTES, _MAX_STATUS = 256, 999
 
 log = structlog.get_logger()
 
@@ -35,10 +36,14 @@ class ModelFailures:
     def add(
         self, model: str, reason: "generation_pb2.FailoverReason.ValueType", http_status: int = 0
     ) -> None:
-        """Add a failure, which is reported soon."""
-        name = generation_pb2.FailoverReason.Name(reason).removeprefix(_PREFIX)
-        status = http_status if 0 <= http_status <= 999 else 0
-        self._failures.append(pb.ModelFailure(model=model, reason=name, http_status=status))
+        """Add a failure, which is reported soon. One of no known model is left out."""
+        if not model or len(model.encode()) > _MAX_NAME_BYTES:
+            return
+        known = reason in generation_pb2.FailoverReason.values()
+        name = generation_pb2.FailoverReason.Name(reason) if known else "UNKNOWN"
+        status = http_status if 0 <= http_status <= _MAX_STATUS else 0
+        failure = pb.ModelFailure(model=model, reason=name.removeprefix(_PREFIX), http_status=status)
+        self._failures.append(failure)
         self._settled.clear()
         self._changed.set()
 
@@ -54,7 +59,7 @@ class ModelFailures:
         self._changed.set()
 
     async def report(self, peers: Peers, claimed: ClaimedRun) -> None:
-        """Report failures until `close`. One that cannot be reported delays the run in no way."""
+        """Report failures until `close`. Those that cannot be reported are lost."""
         number = claimed.run.model_failure_count + 1
         while self._failures or not self._is_closed:
             await self._changed.wait()

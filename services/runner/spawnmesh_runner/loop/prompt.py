@@ -51,14 +51,15 @@ def add_broken_attempt(request: pb.GenerateRequest, error: MeshError) -> None:
     facts = error.facts
     if facts.get("first_model", facts.get("model")) != facts.get("model"):
         request.earlier_attempts.add(
-            model=facts["first_model"], reason=_reason(facts.get("first_failover_reason"))
+            model=facts["first_model"], reason=failover_reason(facts.get("first_failover_reason"))
         )
     request.earlier_attempts.add(
-        model=facts.get("model", ""), reason=_reason(facts.get("failover_reason")), stream_broke=True
+        model=facts.get("model", ""), reason=failover_reason(facts.get("failover_reason")), stream_broke=True
     )
 
 
-def _reason(given: object) -> generation_pb2.FailoverReason.ValueType:
+def failover_reason(given: object) -> generation_pb2.FailoverReason.ValueType:
+    """Return the reason that the router names in a refusal; UNKNOWN for any other word."""
     name = f"FAILOVER_REASON_{given}"
     known = name in generation_pb2.FailoverReason.keys()  # noqa: SIM118 - it is no mapping
     return generation_pb2.FailoverReason.Value(name) if known else generation_pb2.FAILOVER_REASON_UNKNOWN

@@ -1,24 +1,16 @@
 """Calls of the transcript service."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_SUPERSEDED, EntryBody, Label
 from spawnmesh.transcript.v1.fork_pb2 import Fork
-from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
-from spawnmesh_core.errors import MeshError, unavailable
-from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
 if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
-
-_WATCH_SECONDS = 3600.0  # Longer than the token of the call is valid.
 
 
 def superseding_label(entry_id: str) -> tuple[str, list[EntryBody]]:
@@ -78,37 +70,3 @@ class Transcripts:
         """Append the entries once for each key; in a run's name if there is a claim."""
         request = pb.AppendEntriesRequest(session_id=session_id, claim=claim, request_id=key, entries=entries)
         await self.peer.unary(self._stub.AppendEntries, request, timeout_seconds=self.timeout_seconds)
-
-    async def head_seq(self, session_id: str) -> int:
-        """Return the seq of the newest entry. Raise NOT_FOUND if there is no transcript."""
-        request = pb.ListEntriesRequest(session_id=session_id, before_seq=0, page_size=1)
-        response = await self.peer.unary(
-            self._stub.ListEntries, request, timeout_seconds=self.timeout_seconds
-        )
-        return response.head.seq
-
-    async def watch(
-        self, session_id: str, cursor: str, after_seq: int
-    ) -> AsyncGenerator[live_pb.WatchTranscriptResponse, None]:
-        """Yield entries and drafts behind the cursor, or without one behind the seq, without end.
-
-        Raise NOT_FOUND when the transcript is deleted, and INVALID_REQUEST for a cursor of another
-        session.
-        """
-        stub = LiveServiceStub(self.peer.channel)
-        while True:
-            request = live_pb.WatchTranscriptRequest(
-                session_id=session_id, cursor=cursor, after_seq=after_seq
-            )
-            responses = self.peer.stream(stub.WatchTranscript, request, timeout_seconds=_WATCH_SECONDS)
-            is_accepted = False
-            try:
-                async with aclosing(responses):
-                    async for response in responses:
-                        cursor, is_accepted = response.cursor, True
-                        yield response
-                raise unavailable("transcript")
-            except MeshError as error:
-                # The token of a service is valid for minutes. The next call has a new one.
-                if error.reason is not Reason.TOKEN_EXPIRED or not is_accepted:
-                    raise

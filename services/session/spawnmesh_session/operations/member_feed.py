@@ -31,8 +31,12 @@ class MemberFeed:
     """
 
     position: MemberPosition
-    read_seq: int = 0
+    read_seq: int = field(init=False)
     _ended_run_ids: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.read_seq = self.position.after_seq
+        self._ended_run_ids.add(self.position.ended_run_id)
 
     def take_response(self, response: WatchTranscriptResponse) -> Iterator[Step]:
         """Go on behind the response, and yield its message, if it has one that counts."""
@@ -64,6 +68,7 @@ class MemberFeed:
             yield from self.retract()
         if is_end:
             self._ended_run_ids.add(event.run_id)
+            self.position = replace(self.position, ended_run_id=event.run_id)
         self.position = replace(self.position, event_number=event.number)
         yield event, self.position
 

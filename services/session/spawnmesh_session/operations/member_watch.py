@@ -12,10 +12,11 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.limiter import FairLimiter
 
-from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.clients.transcript_watches import TranscriptWatches
 from spawnmesh_session.domain.sessions import (
     TERMINAL_EVENT_KINDS,
     TERMINAL_SESSION_STATES,
+    EventKind,
     SessionEvent,
     SessionState,
 )
@@ -34,7 +35,7 @@ class WatchSource:
     database: Database
     listener: Listener
     limit: FairLimiter
-    transcripts: Transcripts
+    transcripts: TranscriptWatches
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,6 @@ class MemberWatch:
     session_id: str
     position: MemberPosition
     with_transcript: bool
-    after_seq: int = 0
     ends_at_newest: bool = False
     family_root: str = ""
 
@@ -117,8 +117,10 @@ class _Merge:
 
     def __init__(self, watch: MemberWatch) -> None:
         self._watch = watch
-        self._feed = MemberFeed(watch.position, watch.after_seq)
+        self._feed = MemberFeed(watch.position)
         self._pages = ReadAhead(watch.pages())
+        self._pages.begin()
+        self._is_spawned = False
         self._transcript: ReadAhead[WatchTranscriptResponse] | None = None
         self._page = EventPage([], SessionState.PROVISIONING, is_last=False)
         self._events: deque[SessionEvent] = deque()  # Of the page, those that were not sent.
@@ -152,23 +154,20 @@ class _Merge:
         """Return whether all entries were sent that were there when the page was read."""
         if self._head_seq < 0:
             transcripts, session_id = self._watch.source.transcripts, self._watch.session_id
-            self._head_seq = await transcripts.head_seq(session_id) if self._has_transcript else 0
+            self._head_seq = await transcripts.head_seq(session_id) if self._is_spawned else 0
         return self._feed.read_seq >= self._head_seq
-
-    @property
-    def _has_transcript(self) -> bool:
-        return self._page.state not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED)
 
     async def _wait(self) -> None:
         """Wait for the next page, if all events of this one were sent, and for the transcript."""
         all_were_sent = not self._events and not self._page.is_last
-        if self._transcript is None and self._has_transcript and not (all_were_sent and self._page.events):
-            watch = self._watch
+        if self._transcript is None and self._is_spawned and not (all_were_sent and self._page.events):
+            watch, begin = self._watch, self._watch.position
             self._transcript = ReadAhead(
                 watch.source.transcripts.watch(
-                    watch.session_id, watch.position.transcript_cursor, watch.after_seq
+                    watch.tenant_id, watch.session_id, begin.transcript_cursor, begin.after_seq
                 )
             )
+            self._transcript.begin()
         awaited: set[asyncio.Task[Any]] = {self._pages.next} if all_were_sent else set()
         if self._transcript is not None:
             awaited.add(self._transcript.next)
@@ -176,14 +175,23 @@ class _Merge:
 
     def _take(self) -> Iterator[Step]:
         if not self._events and not self._page.is_last and self._pages.next.done():
-            page = self._pages.take()
+            page = self._pages.next.result()
             if page is not None:
                 self._page, self._head_seq = page, -1
                 self._events.extend(page.events)
+                self._is_spawned = self._is_spawned or _is_spawned(page)
+                self._pages.begin()
         elif self._transcript is not None and self._transcript.next.done():
-            response = self._transcript.take()
+            response = self._transcript.next.result()
             if response is not None:
                 yield from self._feed.take_response(response)
+                self._transcript.begin()
+
+
+def _is_spawned(page: EventPage) -> bool:
+    """Return whether the session has a transcript. The events may be newer than the state."""
+    runs = any(event.kind is EventKind.RUN for event in page.events)
+    return runs or page.state not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED)
 
 
 def _up_to_terminal(found: list[SessionEvent]) -> list[SessionEvent]:

@@ -8,6 +8,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from dataclasses import astuple
 
 from spawnmesh_core.errors import invalid
 
@@ -21,10 +22,7 @@ _RUN_ID = re.compile(r"(run_[0-9a-z]{26})?")
 
 def render_cursor(scope: WatchScope, positions: Mapping[str, MemberPosition]) -> str:
     """Return the cursor of the positions."""
-    members = [
-        [session_id, position.event_number, position.transcript_cursor, position.open_run_id]
-        for session_id, position in positions.items()
-    ]
+    members = [[session_id, *astuple(position)] for session_id, position in positions.items()]
     parts = [*_beginning_of(scope), members]
     return urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
 
@@ -53,14 +51,18 @@ def _positions_of(parts: object, scope: WatchScope) -> dict[str, MemberPosition]
         raise ValueError("another list")
     positions = {}
     for member in members:
-        session_id, number, transcript_cursor, open_run_id = member
-        # `in` would compare a number of another type with each of the range.
-        if type(number) is not int or number not in _NUMBERS:
-            raise ValueError("another number")
+        session_id, event_number, transcript_cursor, open_run_id, after_seq, ended_run_id = member
+        for number in (event_number, after_seq):
+            # `in` would compare a number of another type with each of the range.
+            if type(number) is not int or number not in _NUMBERS:
+                raise ValueError("another number")
         _require(_SESSION_ID, session_id)
         _require(_TRANSCRIPT_CURSOR, transcript_cursor)
         _require(_RUN_ID, open_run_id)
-        positions[session_id] = MemberPosition(number, transcript_cursor, open_run_id)
+        _require(_RUN_ID, ended_run_id)
+        positions[session_id] = MemberPosition(
+            event_number, transcript_cursor, open_run_id, after_seq, ended_run_id
+        )
     return positions
 
 

@@ -37,7 +37,7 @@ async def watch_session(
         ends_at_newest=request.ends_at_newest,
     )
     positions = _parse_positions(request, scope)
-    async with aclosing(watch.messages(positions, request.after_seq)) as messages:
+    async with aclosing(watch.messages(positions)) as messages:
         async for session_id, message in messages:
             cursor = render_cursor(scope, watch.positions)
             yield _render(WatchSessionResponse(cursor=cursor, session_id=session_id), message)
@@ -49,7 +49,7 @@ def _parse_positions(request: WatchSessionRequest, scope: WatchScope) -> dict[st
             raise invalid(name, "is possible without a cursor and without descendants only")
     if request.cursor:
         return parse_cursor(request.cursor, scope)
-    return {scope.session_id: MemberPosition(request.after_event)}
+    return {scope.session_id: MemberPosition(request.after_event, after_seq=request.after_seq)}
 
 
 def _render(response: WatchSessionResponse, message: Message) -> WatchSessionResponse:

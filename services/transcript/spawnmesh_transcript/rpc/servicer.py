@@ -38,6 +38,7 @@ from spawnmesh_transcript.rpc.describe_file import describe_file
 from spawnmesh_transcript.rpc.expand_summary import expand_summary
 from spawnmesh_transcript.rpc.export_transcript import export_transcript
 from spawnmesh_transcript.rpc.follow_entries import follow_entries
+from spawnmesh_transcript.rpc.get_head_seq import get_head_seq
 from spawnmesh_transcript.rpc.import_transcript import import_transcript
 from spawnmesh_transcript.rpc.list_entries import list_entries
 from spawnmesh_transcript.rpc.list_transcripts import list_transcripts
@@ -120,6 +121,11 @@ class LiveServicer(live_pb_grpc.LiveServiceServicer):
         async with aclosing(watch_transcript(request, current_caller(), self._deps)) as responses:
             async for response in responses:
                 yield response
+
+    async def GetHeadSeq(
+        self, request: live_pb.GetHeadSeqRequest, context: Context
+    ) -> live_pb.GetHeadSeqResponse:
+        return await get_head_seq(request, current_caller(), self._deps)
 
 
 class FileServicer(file_pb_grpc.FileServiceServicer):

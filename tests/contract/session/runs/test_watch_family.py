@@ -15,7 +15,7 @@ from spawnmesh_runtime.peers import Peer
 from spawnmesh_session.operations import family_watch
 
 from tests.support.serving import caller_at
-from tests.support.session.calls import another, fail, finalize, take_all
+from tests.support.session.calls import another, fail, finalize, kill, take_all
 from tests.support.session.harness import Mesh
 from tests.support.session.watching import acquire, by_session, shown, speak, watched, watching
 from tests.support.waiting import eventually
@@ -136,6 +136,21 @@ async def test_a_child_that_is_deleted_has_ended(family: Family) -> None:
     assert {one.session_id for one in behind} == {top, child}
 
 
+async def test_the_deletion_of_the_family_ends_a_watch_whose_session_had_ended(family: Family) -> None:
+    top = family.ids[0]
+    await fail(family.mesh, family.held[0])
+    async with watching(family.mesh, top, **FAMILY) as watch:
+        await watch.until("event", "CLOSED")
+        request = session_service_pb2.DeleteSessionRequest(session_id=top)
+        await family.mesh.client(family.mesh.sessions.DeleteSession, request)
+        with pytest.raises(MeshError) as caught:
+            await watch.until("never")
+        assert caught.value.reason is Reason.NOT_FOUND
+        with pytest.raises(MeshError) as caught:
+            await watched(family.mesh, top, watch.cursor, **FAMILY)
+    assert caught.value.reason is Reason.NOT_FOUND
+
+
 async def test_a_run_watches_its_own_family_and_no_cursor_leads_out_of_it(family: Family, mesh: Mesh) -> None:
     top, child, grandchild = family.ids
     stranger = await mesh.spawn()
@@ -146,7 +161,9 @@ async def test_a_run_watches_its_own_family_and_no_cursor_leads_out_of_it(family
         await watched(mesh, top, token=token, ends_at_newest=True)
     assert caught.value.reason is Reason.NOT_FOUND
     for other in (top, stranger.session_id):
-        forged = changed(seen[0].cursor, lambda parts, other=other: parts[-1].append([other, 0, "", ""]))
+        forged = changed(
+            seen[0].cursor, lambda parts, other=other: parts[-1].append([other, 0, "", "", 0, ""])
+        )
         seen_then = await watched(mesh, child, forged, token=token, ends_at_newest=True, **FAMILY)
         assert {one.session_id for one in seen_then} <= {child, grandchild}
 
@@ -156,7 +173,7 @@ async def test_a_cursor_leads_to_no_session_of_another_tenant(family: Family, me
     await other.create_tenant()
     own = await other.spawn()
     (first, *_) = await watched(other, own.session_id, ends_at_newest=True, **FAMILY)
-    forged = changed(first.cursor, lambda parts: parts[-1].append([family.ids[0], 0, "", ""]))
+    forged = changed(first.cursor, lambda parts: parts[-1].append([family.ids[0], 0, "", "", 0, ""]))
     seen = await watched(other, own.session_id, forged, ends_at_newest=True, **FAMILY)
     assert {one.session_id for one in seen} == {own.session_id}
     with pytest.raises(MeshError) as caught:
@@ -189,7 +206,9 @@ async def test_a_cursor_of_another_watch_is_refused_and_so_is_a_beginning_with_o
                 await refuses(mesh, session.session_id, "cursor", cursor=cursor, **kind)
     own = cursors[0][1]
     strange = [1.5, "1", True, None, -1, 2**63, 1e300, [], {}]
-    members = [*([session.session_id, one, "", ""] for one in strange), "x", [], [1, 1, 1, 1]]
+    members: list[Any] = ["x", [], [1, 1, 1, 1, 1, 1], [session.session_id, 1, "", ""]]
+    for one in strange:
+        members += [[session.session_id, one, "", "", 0, ""], [session.session_id, 0, "", "", one, ""]]
     forged = [changed(own, lambda parts, one=one: parts[-1].append(one)) for one in members]
     for broken in ("x", "W10", own[:-2], own + "!", "[" * 5000, *forged):
         await refuses(mesh, session.session_id, "cursor", cursor=broken, **kinds[0])
@@ -208,9 +227,28 @@ async def test_a_family_that_is_too_large_to_follow_is_refused(
     family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(family_watch, "MAX_MEMBERS", 3)
+    monkeypatch.setattr(family_watch, "_HELD_SECONDS", 0.5)
     await watched(family.mesh, family.ids[0], ends_at_newest=True, **FAMILY)
     await family.mesh.spawn_as(family.held[0])
-    await refuses(family.mesh, family.ids[0], "at most 3 sessions", **FAMILY)
-    await family.end(2)
-    async with watching(family.mesh, family.ids[0], **FAMILY) as watch:
-        await watch.next_message()
+    with pytest.raises(MeshError, match="at most 3 sessions") as caught:
+        await watched(family.mesh, family.ids[0], **FAMILY)
+    assert caught.value.reason is Reason.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("with_transcript", [True, False])
+async def test_children_that_have_ended_leave_their_places_to_others(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch, with_transcript: bool
+) -> None:
+    monkeypatch.setattr(family_watch, "MAX_MEMBERS", 3)
+    top = await mesh.claim((await mesh.spawn()).session_id)
+    children = []
+    for _ in range(8):
+        children.append((await mesh.spawn_as(top)).session_id)
+        await kill(mesh, children[-1])
+    await fail(mesh, top)
+    what: dict[str, Any] = {**FAMILY, "with_transcript": with_transcript}
+    everything = await watched(mesh, top.session.session_id, **what)
+    assert {one.session_id for one in everything} == {top.session.session_id, *children}
+    for place in range(0, len(everything), 7):
+        rest = await watched(mesh, top.session.session_id, everything[place].cursor, **what)
+        assert by_session(everything[: place + 1] + rest) == by_session(everything), place

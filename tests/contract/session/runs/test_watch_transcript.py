@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 from spawnmesh.session.v1 import session_pb2, session_service_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
+from spawnmesh_session.clients import transcript_watches
 
 from tests.support.serving import caller_at
-from tests.support.session.calls import fail, finalize, kill
+from tests.support.session.calls import another, fail, finalize, kill
 from tests.support.session.fixtures import NOWHERE
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.watching import Shown, acquire, shown, speak, watched, watching
@@ -119,6 +121,23 @@ async def test_a_watch_begins_behind_an_event_and_an_entry(mesh: Mesh, transcrip
     everything = [shown(one) for one in await watched(mesh, session.session_id)]
     behind = [shown(one) for one in await watched(mesh, session.session_id, after_event=2, after_seq=2)]
     assert behind == [one for one in everything if one not in (*STATES[:2], *TASK)]
+    assert everything[:5] == [*STATES, *TASK]
+    assert everything[-2:] == [("state", "SUCCEEDED"), ("event", "CLOSED")]
+    assert {kind for kind, *_ in everything[5:-2]} == {"entry"}
+
+
+async def test_a_cursor_of_such_a_watch_keeps_its_beginning_until_the_first_entry(
+    mesh: Mesh, transcript: Peer
+) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    async with watching(mesh, session.session_id, after_event=2, after_seq=2) as watch:
+        assert await watch.next() == STATES[2]
+        cursor = watch.cursor
+    await finalize(mesh, transcript, held)
+    rest = [shown(one) for one in await watched(mesh, session.session_id, cursor)]
+    assert not {*TASK, *STATES} & {*rest}
+    assert ("entry", 3, False) in rest
 
 
 async def test_a_watch_that_ends_at_the_newest_reads_what_is_there_and_keeps_the_draft_open(
@@ -156,6 +175,40 @@ async def test_a_transcript_service_that_is_away_ends_the_stream_behind_the_stat
             with pytest.raises(MeshError) as caught:
                 await watch.next()
     assert caught.value.reason is Reason.DEPENDENCY_UNAVAILABLE
+
+
+async def test_watches_leave_other_calls_and_tenants_places(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Idle streams on the connection of other calls would leave these no place."""
+    monkeypatch.setattr(transcript_watches, "STREAMS_OF_CONNECTION", 2)
+    busy, other = another(mesh), await mesh.spawn()
+    await busy.create_tenant()
+    session = await busy.spawn()
+    async with AsyncExitStack() as stack:
+        for _ in range(2 * transcript_watches.CONNECTIONS // 2):
+            watch = await stack.enter_async_context(watching(busy, session.session_id))
+            await watch.until(*TASK[-1])
+        async with watching(busy, session.session_id) as refused:
+            assert await refused.many(2) == STATES[:2]
+            with pytest.raises(MeshError) as caught:
+                await refused.next()
+        async with watching(mesh, other.session_id) as watch:
+            await watch.until(*TASK[-1])
+        await busy.spawn()
+    assert caught.value.reason is Reason.POOL_EXHAUSTED
+    assert caught.value.retry_after_seconds
+
+    async def has_place() -> bool:
+        try:
+            await watched(busy, session.session_id, ends_at_newest=True)
+        except MeshError as error:
+            if error.reason is not Reason.POOL_EXHAUSTED:
+                raise
+            return False
+        return True
+
+    await eventually(has_place)
 
 
 async def test_a_session_that_is_deleted_ends_the_stream(mesh: Mesh) -> None:

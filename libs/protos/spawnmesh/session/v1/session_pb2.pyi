@@ -584,8 +584,8 @@ class Run(_message.Message):
     budget_session_id: _builtins.str
     """For WAITING_BUDGET: the session whose budget is used up. Otherwise empty."""
     model_failure_count: _builtins.int
-    """The number of model calls that failed, as its runners reported them. Each of the first 1,000 is
-    an event MODEL_FAILED.
+    """The number of model calls that failed, as its runners counted them. Those of the first 1,000 that
+    they reported are events MODEL_FAILED.
     """
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:

@@ -457,13 +457,13 @@ class WatchSessionRequest(_message.Message):
     after_event: _builtins.int
     """Only events with a higher number. Not with a cursor, and not with descendants."""
     after_seq: _builtins.int
-    """Only entries after this seq, under the same rules."""
+    """Only entries after this seq. Not with a cursor, and not with descendants."""
     with_transcript: _builtins.bool
     """Stream the transcript too: entries, and answers while models give them."""
     with_descendants: _builtins.bool
     """Stream the same of the sessions below this one. One that is deleted has ended."""
     ends_at_newest: _builtins.bool
-    """End the stream behind what is there, instead of waiting for more."""
+    """End the stream behind the newest event and entry, instead of waiting for more."""
     def __init__(
         self,
         *,

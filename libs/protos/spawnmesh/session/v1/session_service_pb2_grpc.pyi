@@ -85,8 +85,8 @@ class SessionServiceStub:
       text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
     - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
       deleted, and with TOKEN_EXPIRED when the caller's token expires.
-    - INVALID_REQUEST for a cursor of another session or of other fields, and if more than 256
-      sessions of the family have not ended.
+    - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
+      than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too many.
     - Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]
@@ -200,8 +200,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
       text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
     - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
       deleted, and with TOKEN_EXPIRED when the caller's token expires.
-    - INVALID_REQUEST for a cursor of another session or of other fields, and if more than 256
-      sessions of the family have not ended.
+    - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
+      than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too many.
     - Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]  # type: ignore[assignment]
@@ -348,8 +348,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
           text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
         - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
           deleted, and with TOKEN_EXPIRED when the caller's token expires.
-        - INVALID_REQUEST for a cursor of another session or of other fields, and if more than 256
-          sessions of the family have not ended.
+        - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
+          than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too many.
         - Not promised: events older than the tenant's `archive_after`.
         """
 

@@ -28,13 +28,15 @@ from spawnmesh.transcript.v1 import live_event_pb2 as spawnmesh_dot_transcript_d
 from spawnmesh.transcript.v1 import transcript_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/live_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a(spawnmesh/transcript/v1/live_event.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"\xf6\x01\n\x11WriteDraftRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x17\n\x06number\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1a\n\tafter_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x17\n\x06offset\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x19\n\x04text\x18\x07 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x04\">\n\x12WriteDraftResponse\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x14\n\x0c\x61\x63\x63\x65pts_more\x18\x02 \x01(\x08\"r\n\x16WatchTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x18\n\x06\x63ursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\tafter_seq\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\x86\x02\n\x17WatchTranscriptResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12@\n\x0e\x65ntry_appended\x18\x02 \x01(\x0b\x32&.spawnmesh.transcript.v1.EntryAppendedH\x00\x12:\n\x0b\x64raft_delta\x18\x03 \x01(\x0b\x32#.spawnmesh.transcript.v1.DraftDeltaH\x00\x12\x42\n\x0f\x64raft_retracted\x18\x04 \x01(\x0b\x32\'.spawnmesh.transcript.v1.DraftRetractedH\x00\x12\x10\n\x08read_seq\x18\x05 \x01(\x03\x42\x07\n\x05\x65vent2\xbd\x02\n\x0bLiveService\x12\x9d\x01\n\nWriteDraft\x12*.spawnmesh.transcript.v1.WriteDraftRequest\x1a+.spawnmesh.transcript.v1.WriteDraftResponse\"6\x90\x02\x02\xb2\xe1\x18/\n\x01\x03\x38\x08\x42&\n$a draft is no part of the transcriptP\x01\x12\x8d\x01\n\x0fWatchTranscript\x12/.spawnmesh.transcript.v1.WatchTranscriptRequest\x1a\x30.spawnmesh.transcript.v1.WatchTranscriptResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x01\x04\x12\x07session\x18\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/live_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a(spawnmesh/transcript/v1/live_event.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"7\n\x11GetHeadSeqRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"!\n\x12GetHeadSeqResponse\x12\x0b\n\x03seq\x18\x01 \x01(\x03\"\xf6\x01\n\x11WriteDraftRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x17\n\x06number\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1a\n\tafter_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x17\n\x06offset\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x19\n\x04text\x18\x07 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x04\">\n\x12WriteDraftResponse\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x14\n\x0c\x61\x63\x63\x65pts_more\x18\x02 \x01(\x08\"r\n\x16WatchTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x18\n\x06\x63ursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\tafter_seq\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\x86\x02\n\x17WatchTranscriptResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12@\n\x0e\x65ntry_appended\x18\x02 \x01(\x0b\x32&.spawnmesh.transcript.v1.EntryAppendedH\x00\x12:\n\x0b\x64raft_delta\x18\x03 \x01(\x0b\x32#.spawnmesh.transcript.v1.DraftDeltaH\x00\x12\x42\n\x0f\x64raft_retracted\x18\x04 \x01(\x0b\x32\'.spawnmesh.transcript.v1.DraftRetractedH\x00\x12\x10\n\x08read_seq\x18\x05 \x01(\x03\x42\x07\n\x05\x65vent2\xb9\x03\n\x0bLiveService\x12\x9d\x01\n\nWriteDraft\x12*.spawnmesh.transcript.v1.WriteDraftRequest\x1a+.spawnmesh.transcript.v1.WriteDraftResponse\"6\x90\x02\x02\xb2\xe1\x18/\n\x01\x03\x38\x08\x42&\n$a draft is no part of the transcriptP\x01\x12\x8d\x01\n\x0fWatchTranscript\x12/.spawnmesh.transcript.v1.WatchTranscriptRequest\x1a\x30.spawnmesh.transcript.v1.WatchTranscriptResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x01\x04\x12\x07session\x18\x01\x30\x01\x12z\n\nGetHeadSeq\x12*.spawnmesh.transcript.v1.GetHeadSeqRequest\x1a+.spawnmesh.transcript.v1.GetHeadSeqResponse\"\x13\x90\x02\x01\xb2\xe1\x18\x0c\n\x01\x04\x12\x07sessionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.transcript.v1.live_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GETHEADSEQREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_GETHEADSEQREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_WRITEDRAFTREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_WRITEDRAFTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_WRITEDRAFTREQUEST'].fields_by_name['claim']._loaded_options = None
@@ -59,14 +61,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LIVESERVICE'].methods_by_name['WriteDraft']._serialized_options = b'\220\002\002\262\341\030/\n\001\0038\010B&\n$a draft is no part of the transcriptP\001'
   _globals['_LIVESERVICE'].methods_by_name['WatchTranscript']._loaded_options = None
   _globals['_LIVESERVICE'].methods_by_name['WatchTranscript']._serialized_options = b'\220\002\001\262\341\030\016\n\001\004\022\007session\030\001'
-  _globals['_WRITEDRAFTREQUEST']._serialized_start=227
-  _globals['_WRITEDRAFTREQUEST']._serialized_end=473
-  _globals['_WRITEDRAFTRESPONSE']._serialized_start=475
-  _globals['_WRITEDRAFTRESPONSE']._serialized_end=537
-  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_start=539
-  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_end=653
-  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_start=656
-  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_end=918
-  _globals['_LIVESERVICE']._serialized_start=921
-  _globals['_LIVESERVICE']._serialized_end=1238
+  _globals['_LIVESERVICE'].methods_by_name['GetHeadSeq']._loaded_options = None
+  _globals['_LIVESERVICE'].methods_by_name['GetHeadSeq']._serialized_options = b'\220\002\001\262\341\030\014\n\001\004\022\007session'
+  _globals['_GETHEADSEQREQUEST']._serialized_start=226
+  _globals['_GETHEADSEQREQUEST']._serialized_end=281
+  _globals['_GETHEADSEQRESPONSE']._serialized_start=283
+  _globals['_GETHEADSEQRESPONSE']._serialized_end=316
+  _globals['_WRITEDRAFTREQUEST']._serialized_start=319
+  _globals['_WRITEDRAFTREQUEST']._serialized_end=565
+  _globals['_WRITEDRAFTRESPONSE']._serialized_start=567
+  _globals['_WRITEDRAFTRESPONSE']._serialized_end=629
+  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_start=631
+  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_end=745
+  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_start=748
+  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_end=1010
+  _globals['_LIVESERVICE']._serialized_start=1013
+  _globals['_LIVESERVICE']._serialized_end=1454
 # @@protoc_insertion_point(module_scope)

@@ -49,6 +49,11 @@ class LiveServiceStub:
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.WatchTranscriptRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.WatchTranscriptResponse.FromString,
                 _registered_method=True)
+        self.GetHeadSeq = channel.unary_unary(
+                '/spawnmesh.transcript.v1.LiveService/GetHeadSeq',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.GetHeadSeqRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.GetHeadSeqResponse.FromString,
+                _registered_method=True)
 
 
 class LiveServiceServicer:
@@ -95,6 +100,13 @@ class LiveServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetHeadSeq(self, request, context):
+        """Returns the seq of the newest entry, for WatchSession. NOT_FOUND without a transcript.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LiveServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -107,6 +119,11 @@ def add_LiveServiceServicer_to_server(servicer, server):
                     servicer.WatchTranscript,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.WatchTranscriptRequest.FromString,
                     response_serializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.WatchTranscriptResponse.SerializeToString,
+            ),
+            'GetHeadSeq': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHeadSeq,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.GetHeadSeqRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.GetHeadSeqResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -168,6 +185,33 @@ class LiveService:
             '/spawnmesh.transcript.v1.LiveService/WatchTranscript',
             spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.WatchTranscriptRequest.SerializeToString,
             spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.WatchTranscriptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHeadSeq(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.LiveService/GetHeadSeq',
+            spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.GetHeadSeqRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_live__service__pb2.GetHeadSeqResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,8 @@ class LiveServiceStub:
       the caller's token expires. It does not end with the session.
     - For WatchSession, through which clients and runs watch.
     """
+    GetHeadSeq: _grpc.UnaryUnaryMultiCallable[_live_service_pb2.GetHeadSeqRequest, _live_service_pb2.GetHeadSeqResponse]
+    """Returns the seq of the newest entry, for WatchSession. NOT_FOUND without a transcript."""
 
 @_typing.type_check_only
 class LiveServiceAsyncStub(LiveServiceStub):
@@ -105,6 +107,8 @@ class LiveServiceAsyncStub(LiveServiceStub):
       the caller's token expires. It does not end with the session.
     - For WatchSession, through which clients and runs watch.
     """
+    GetHeadSeq: _aio.UnaryUnaryMultiCallable[_live_service_pb2.GetHeadSeqRequest, _live_service_pb2.GetHeadSeqResponse]  # type: ignore[assignment]
+    """Returns the seq of the newest entry, for WatchSession. NOT_FOUND without a transcript."""
 
 class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
     """Transcripts while they are written: entries, and the text of the answer that a model is giving.
@@ -153,5 +157,13 @@ class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
           the caller's token expires. It does not end with the session.
         - For WatchSession, through which clients and runs watch.
         """
+
+    @_abc_1.abstractmethod
+    def GetHeadSeq(
+        self,
+        request: _live_service_pb2.GetHeadSeqRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_live_service_pb2.GetHeadSeqResponse, _abc.Awaitable[_live_service_pb2.GetHeadSeqResponse]]:
+        """Returns the seq of the newest entry, for WatchSession. NOT_FOUND without a transcript."""
 
 def add_LiveServiceServicer_to_server(servicer: LiveServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
