@@ -70,7 +70,7 @@ class FamilyWatch:
     async def _next_ready(self) -> str:
         """Return a session that has a message, or has ended.
 
-        Raise INVALID_REQUEST if a child waits for a place, and nobody does anything any more.
+        Raise INVALID_REQUEST if a child waits for a place, and no session has news any more.
         """
         try:
             async with asyncio.timeout(_HELD_SECONDS if self._held else None):
