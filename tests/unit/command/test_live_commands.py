@@ -151,6 +151,12 @@ async def test_ctrl_c_ends_a_watch_and_says_how_to_continue(mesh: FakeMesh) -> N
     assert continued.stdout.splitlines()[1:] == ["…" + " it"]
 
 
+def test_ctrl_c_repeats_that_the_watch_was_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), live.resumable(live.JsonPrinter(SESSION_ID, "c1")):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == f"continue with `spawnmesh watch {SESSION_ID} --json --after c1`\n"
+
+
 async def test_spawn_and_wait_prints_the_session_and_then_texts_until_the_run_has_ended(
     mesh: FakeMesh,
 ) -> None:

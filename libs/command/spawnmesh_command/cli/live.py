@@ -192,7 +192,8 @@ def resumable(printer: LivePrinter | None) -> Iterator[None]:
             printer.end_line()
             after = f" --after {shlex.quote(printer.cursor)}" if printer.cursor else ""
             family = " --family" if printer.with_descendants else ""
-            command = plain(f"spawnmesh watch {printer.session_id}{family}{after}", keep="")
+            as_json = " --json" if isinstance(printer, JsonPrinter) else ""
+            command = plain(f"spawnmesh watch {printer.session_id}{family}{as_json}{after}", keep="")
             print(f"continue with `{command}`", file=sys.stderr)
         raise
 
