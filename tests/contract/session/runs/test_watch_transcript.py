@@ -29,6 +29,11 @@ async def transcript(peers: dict[str, str]) -> AsyncIterator[Peer]:
         yield peer
 
 
+def is_reading() -> bool:
+    """Return whether the service still reads for a watcher."""
+    return any("ReadAhead" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+
 async def test_states_come_first_then_entries_and_the_end_of_the_run_behind_its_answer(
     mesh: Mesh, transcript: Peer
 ) -> None:
@@ -181,6 +186,7 @@ async def test_watches_leave_other_calls_and_tenants_places(
     mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Idle streams on the connection of other calls would leave these no place."""
+    await eventually(lambda: not is_reading())  # For a test before this one.
     monkeypatch.setattr(transcript_watches, "STREAMS_OF_CONNECTION", 2)
     busy, other = another(mesh), await mesh.spawn()
     await busy.create_tenant()
@@ -223,9 +229,6 @@ async def test_a_session_that_is_deleted_ends_the_stream(mesh: Mesh) -> None:
 
 
 async def test_a_reader_that_leaves_ends_what_was_read_for_it(mesh: Mesh) -> None:
-    def is_reading() -> bool:
-        return any("ReadAhead" in repr(task.get_coro()) for task in asyncio.all_tasks())
-
     session = await mesh.spawn()
     for _ in range(5):
         async with watching(mesh, session.session_id) as watch:
