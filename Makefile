@@ -108,7 +108,7 @@ citus: $(READY) ## Run the services on a Citus cluster of three nodes; the envir
 soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory
 	@python -m tests.chaos.random_faults.soak $(if $(MINUTES),--minutes $(MINUTES))
 
-seeded-bugs: $(READY) ## Seed known bugs, one at a time, into a copy of the product, and check that tests catch each; AREA=approvals, data, security or streams
+seeded-bugs: $(READY) ## Seed bugs, one at a time, into a copy, and check that tests catch each; AREA=approvals, data, security or streams
 	@python -m tests.chaos.seeded_bugs $(if $(AREA),--area "$(AREA)")
 
 security: $(READY) ## Attack every RPC, token, message and plugin: the tests of tests/security; SEED= orders them

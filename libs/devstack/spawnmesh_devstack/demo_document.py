@@ -190,7 +190,7 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
         Check("the family waited for its budget until a person raised it", _was_raised(report["budget"])),
         Check("the budget counted what the runs have used", _is_counted(report["budget"])),
         Check(
-            "a watcher heard the text of the coordinator and its child as it is stored",
+            "a watcher heard the text of each session as it is stored",
             report["live"]["exact"] and report["live"]["pieces"] > 0,
         ),
         Check(

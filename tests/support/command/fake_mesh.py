@@ -215,7 +215,7 @@ class FakeMesh:
 
     @property
     def live(self) -> FakeLive:
-        """What watchers get of transcripts."""
+        """The messages of transcripts that watchers get."""
         return self.sessions.live
 
     async def run(self, *arguments: str) -> Any:

@@ -23,7 +23,7 @@ _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 @dataclass
 class FakeLive:
-    """What a watcher gets of transcripts, and of the sessions below the one that it watches.
+    """The messages of transcripts, and of the sessions below the one that is watched.
 
     Each refusal of `refusals` answers one watch of them. `broken_after` ends a stream once, behind
     so many messages. A message without a session is about the one that is watched.

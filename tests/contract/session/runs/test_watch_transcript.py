@@ -77,7 +77,7 @@ async def test_every_cursor_continues_with_exactly_the_rest(mesh: Mesh, transcri
     for place, cursor in enumerate(cursors):
         async with watching(mesh, session.session_id, cursor) as watch:
             rest = await watch.until("state", "SUCCEEDED") if seen[place:] else []
-        # What is stored comes in one piece, and the text of a stored answer with the answer alone.
+        # Stored text comes in one piece, and that of a stored answer with the answer alone.
         told = [*seen[:place], *rest]
         assert _without_texts(told) == _without_texts(seen), place
         assert _completed_texts(told) in ([], ["Forty-two"]), place

@@ -267,21 +267,6 @@ async def test_WatchTranscript__a_cursor_that_is_none_of_the_session_is_refused(
                 pass
 
 
-async def test_GetHeadSeq__is_that_of_the_newest_entry(session: Session) -> None:
-    peer = session.service.peer
-    method = LiveServiceStub(peer.channel).GetHeadSeq
-
-    async def head_of(one: Session) -> int:
-        request = live_pb.GetHeadSeqRequest(session_id=one.session_id)
-        with use_token(one.service_token()):
-            return (await peer.unary(method, request, timeout_seconds=SECONDS)).seq
-
-    await session.append([user("one"), user("two")])
-    assert await head_of(session) == 3
-    with refused(Reason.NOT_FOUND):
-        await head_of(session.sibling())
-
-
 async def test_WriteDraft__a_repeat_adds_nothing_and_a_gap_is_told(session: Session) -> None:
     claim = await session.acquire(1)
     assert (await write_draft(session, claim, "late", offset=7)).end_offset == 0

@@ -457,7 +457,7 @@ class WatchSessionRequest(_message.Message):
     after_event: _builtins.int
     """Only events with a higher number. Not with a cursor, and not with descendants."""
     after_seq: _builtins.int
-    """Only entries after this seq. Not with a cursor, and not with descendants."""
+    """With the transcript: only entries after this seq. Not with a cursor, and not with descendants."""
     with_transcript: _builtins.bool
     """Stream the transcript too: entries, and answers while models give them."""
     with_descendants: _builtins.bool
