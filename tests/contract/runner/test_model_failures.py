@@ -3,9 +3,11 @@
 from collections import deque
 from pathlib import Path
 
+import pytest
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runner.loop import model_failures
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
@@ -35,6 +37,19 @@ async def test_failed_attempts_and_broken_streams_are_reported_in_order(
     assert mesh.model_failures.failures == [
         (1, *limited), (2, "scripted/one", "TIMEOUT", 0), (3, *limited), (4, *limited),
     ]  # fmt: skip
+
+
+async def test_an_answer_is_offered_behind_the_failures_before_it(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run may tell nothing more when it has ended."""
+    monkeypatch.setattr(model_failures, "_LAST_CALL_SECONDS", 60.0)  # The machine may be slow.
+    mesh.model_failures.before_answer, mesh.model_failures.seconds = (LIMITED,), 0.5
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    assert mesh.model_failures.early_count == 1
 
 
 async def test_a_refused_report_delays_no_answer(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """ReportModelFailures of the scripted session service."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,13 @@ from spawnmesh.session.v1 import model_failure_pb2 as pb
 @dataclass
 class ModelFailureReports:
     """The attempts that fail before each answer, the number of failures that are known when the run
-    is claimed, and those that the runner reported.
+    is claimed, the time that a report takes, and what the runner reported, and how often of that
+    before it offered its answer.
     """
 
     known_count: int = 0
+    seconds: float = 0.0
+    early_count: int = 0
     before_answer: tuple[generation_pb2.Attempt, ...] = ()
     reported: list[pb.ReportModelFailuresRequest] = field(default_factory=list)
 
@@ -37,5 +41,8 @@ class ReportModelFailures:
     ) -> pb.ReportModelFailuresResponse:
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("ReportModelFailures")
-        self.mesh.model_failures.reported.append(request)
+        reports = self.mesh.model_failures
+        await asyncio.sleep(reports.seconds)
+        reports.early_count += self.mesh.finalized is None
+        reports.reported.append(request)
         return pb.ReportModelFailuresResponse()

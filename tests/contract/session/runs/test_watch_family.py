@@ -151,6 +151,18 @@ async def test_the_deletion_of_the_family_ends_a_watch_whose_session_had_ended(f
     assert caught.value.reason is Reason.NOT_FOUND
 
 
+async def test_the_last_cursor_of_a_session_that_was_deleted_is_not_found(mesh: Mesh) -> None:
+    session_id = (await mesh.spawn()).session_id
+    await kill(mesh, session_id)
+    last = (await watched(mesh, session_id))[-1].cursor
+    assert await watched(mesh, session_id, last) == []
+    request = session_service_pb2.DeleteSessionRequest(session_id=session_id)
+    await mesh.client(mesh.sessions.DeleteSession, request)
+    with pytest.raises(MeshError) as caught:
+        await watched(mesh, session_id, last)
+    assert caught.value.reason is Reason.NOT_FOUND
+
+
 async def test_a_run_watches_its_own_family_and_no_cursor_leads_out_of_it(family: Family, mesh: Mesh) -> None:
     top, child, grandchild = family.ids
     stranger = await mesh.spawn()
