@@ -65,7 +65,8 @@ async def test_PauseSchedule__nothing_is_fired_and_nothing_missed(clockwork: Clo
     assert (paused.paused, list(paused.upcoming_times), paused.etag != created.etag) == (True, [], True)
     assert await clockwork.jobs() == []
     await clockwork.pass_time(3 * DAY)
-    assert await clockwork.fire() == 0
+    await clockwork.fire()
+    assert (await clockwork.jobs(), await clockwork.history()) == ([], [])
     resumed = await clockwork.resume()
     assert resumed.upcoming_times == created.upcoming_times
     await clockwork.make_due()
