@@ -199,6 +199,8 @@ class GenerationEvent(_message.Message):
     TOOL_CALL_FIELD_NUMBER: _builtins.int
     ATTEMPT_FAILED_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
+    THINKING_DELTA_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_DELTA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attempt_started(self) -> Global___AttemptStarted:
         """A candidate is called."""
@@ -219,6 +221,14 @@ class GenerationEvent(_message.Message):
     def completion(self) -> _generation_pb2.Completion:
         """The last event: the complete answer."""
 
+    @_builtins.property
+    def thinking_delta(self) -> Global___ThinkingDelta:
+        """A piece of the thinking, as the model writes it."""
+
+    @_builtins.property
+    def tool_call_delta(self) -> Global___ToolCallDelta:
+        """A piece of a tool call that is not complete."""
+
     def __init__(
         self,
         *,
@@ -227,12 +237,14 @@ class GenerationEvent(_message.Message):
         tool_call: _message_pb2.ToolCall | None = ...,
         attempt_failed: _generation_pb2.Attempt | None = ...,
         completion: _generation_pb2.Completion | None = ...,
+        thinking_delta: Global___ThinkingDelta | None = ...,
+        tool_call_delta: Global___ToolCallDelta | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt_failed", b"attempt_failed", "attempt_started", b"attempt_started", "completion", b"completion", "event", b"event", "text_delta", b"text_delta", "tool_call", b"tool_call"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt_failed", b"attempt_failed", "attempt_started", b"attempt_started", "completion", b"completion", "event", b"event", "text_delta", b"text_delta", "thinking_delta", b"thinking_delta", "tool_call", b"tool_call", "tool_call_delta", b"tool_call_delta"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_failed", b"attempt_failed", "attempt_started", b"attempt_started", "completion", b"completion", "event", b"event", "text_delta", b"text_delta", "tool_call", b"tool_call"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_failed", b"attempt_failed", "attempt_started", b"attempt_started", "completion", b"completion", "event", b"event", "text_delta", b"text_delta", "thinking_delta", b"thinking_delta", "tool_call", b"tool_call", "tool_call_delta", b"tool_call_delta"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["attempt_started", "text_delta", "tool_call", "attempt_failed", "completion"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["attempt_started", "text_delta", "tool_call", "attempt_failed", "completion", "thinking_delta", "tool_call_delta"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -301,6 +313,68 @@ class TextDelta(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
+
+@_typing.final
+class ThinkingDelta(_message.Message):
+    """A piece of the thinking, as the model writes it. It is no output: the candidate may still fail
+    and another one be called. The pieces of one attempt, one behind the other, are the texts of the
+    thinking blocks of the answer.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text to append to the previous pieces."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ThinkingDelta: _TypeAlias = ThinkingDelta  # noqa: Y015
+
+@_typing.final
+class ToolCallDelta(_message.Message):
+    """A piece of a tool call that is not complete. It is no output: make the call only when `tool_call`
+    comes, which never comes for a call that was cut off. The pieces of a call come before the next
+    call begins. Not every provider sends pieces, and the last ones can be missing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    BEGINS_CALL_FIELD_NUMBER: _builtins.int
+    tool_call_id: _builtins.str
+    """The provider's id of the call."""
+    name: _builtins.str
+    """The tool's name."""
+    arguments: _builtins.str
+    """The JSON text of the arguments to append to the previous pieces of this call."""
+    begins_call: _builtins.bool
+    """The piece is the first one of its call."""
+    def __init__(
+        self,
+        *,
+        tool_call_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+        begins_call: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "begins_call", b"begins_call", "name", b"name", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallDelta: _TypeAlias = ToolCallDelta  # noqa: Y015
 
 @_typing.final
 class ExplainRouteRequest(_message.Message):

@@ -509,11 +509,11 @@ class WatchSessionResponse(_message.Message):
 
     @_builtins.property
     def draft_delta(self) -> _live_event_pb2.DraftDelta:
-        """The text of the answer that a model is giving grew."""
+        """The answer that a model is giving grew."""
 
     @_builtins.property
     def draft_retracted(self) -> _live_event_pb2.DraftRetracted:
-        """The text of the answer that a model was giving does not count."""
+        """The answer that a model was giving does not count."""
 
     def __init__(
         self,

@@ -81,8 +81,8 @@ class SessionServiceStub:
     - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
       missing. A watcher that is slow, or was away, gets what is stored.
     - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
-      all entries before it. The text of an answer is followed by the entry that has exactly this
-      text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+      all entries before it. The text, the thinking and the tool calls of a draft are followed by
+      the entry that has exactly these, or by `draft_retracted`. A descendant comes behind the event of its spawn.
     - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
       deleted, and with TOKEN_EXPIRED when the caller's token expires.
     - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
@@ -196,8 +196,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
       missing. A watcher that is slow, or was away, gets what is stored.
     - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
-      all entries before it. The text of an answer is followed by the entry that has exactly this
-      text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+      all entries before it. The text, the thinking and the tool calls of a draft are followed by
+      the entry that has exactly these, or by `draft_retracted`. A descendant comes behind the event of its spawn.
     - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
       deleted, and with TOKEN_EXPIRED when the caller's token expires.
     - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
@@ -344,8 +344,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
           missing. A watcher that is slow, or was away, gets what is stored.
         - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
-          all entries before it. The text of an answer is followed by the entry that has exactly this
-          text, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+          all entries before it. The text, the thinking and the tool calls of a draft are followed by
+          the entry that has exactly these, or by `draft_retracted`. A descendant comes behind the event of its spawn.
         - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
           deleted, and with TOKEN_EXPIRED when the caller's token expires.
         - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more

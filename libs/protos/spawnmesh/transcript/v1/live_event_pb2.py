@@ -22,20 +22,37 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/transcript/v1/live_event.proto\x12\x17spawnmesh.transcript.v1\x1a#spawnmesh/transcript/v1/entry.proto\"W\n\rEntryAppended\x12-\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x17\n\x0f\x63ompletes_draft\x18\x02 \x01(\x08\"O\n\nDraftDelta\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x14\n\x0c\x62\x65gins_draft\x18\x04 \x01(\x08\" \n\x0e\x44raftRetracted\x12\x0e\n\x06run_id\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/transcript/v1/live_event.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a#spawnmesh/transcript/v1/entry.proto\"W\n\rEntryAppended\x12-\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x17\n\x0f\x63ompletes_draft\x18\x02 \x01(\x08\"\x97\x01\n\nDraftPiece\x12\x1b\n\x04text\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x04H\x00\x12\x1f\n\x08thinking\x18\x02 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x04H\x00\x12;\n\ttool_call\x18\x03 \x01(\x0b\x32&.spawnmesh.transcript.v1.ToolCallPieceH\x00\x42\x0e\n\x05piece\x12\x05\xbaH\x02\x08\x01\"~\n\rToolCallPiece\x12 \n\x0ctool_call_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x1c\n\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04\x12\x13\n\x0b\x62\x65gins_call\x18\x04 \x01(\x08\"\xab\x01\n\nDraftDelta\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12\x12\n\x08thinking\x18\x05 \x01(\tH\x00\x12;\n\ttool_call\x18\x06 \x01(\x0b\x32&.spawnmesh.transcript.v1.ToolCallPieceH\x00\x12\x14\n\x0c\x62\x65gins_draft\x18\x04 \x01(\x08\x42\x07\n\x05\x64\x65lta\" \n\x0e\x44raftRetracted\x12\x0e\n\x06run_id\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.transcript.v1.live_event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENTRYAPPENDED']._serialized_start=106
-  _globals['_ENTRYAPPENDED']._serialized_end=193
-  _globals['_DRAFTDELTA']._serialized_start=195
-  _globals['_DRAFTDELTA']._serialized_end=274
-  _globals['_DRAFTRETRACTED']._serialized_start=276
-  _globals['_DRAFTRETRACTED']._serialized_end=308
+  _globals['_DRAFTPIECE'].oneofs_by_name['piece']._loaded_options = None
+  _globals['_DRAFTPIECE'].oneofs_by_name['piece']._serialized_options = b'\272H\002\010\001'
+  _globals['_DRAFTPIECE'].fields_by_name['text']._loaded_options = None
+  _globals['_DRAFTPIECE'].fields_by_name['text']._serialized_options = b'\272H\010r\006\020\001(\200\200\004'
+  _globals['_DRAFTPIECE'].fields_by_name['thinking']._loaded_options = None
+  _globals['_DRAFTPIECE'].fields_by_name['thinking']._serialized_options = b'\272H\010r\006\020\001(\200\200\004'
+  _globals['_TOOLCALLPIECE'].fields_by_name['tool_call_id']._loaded_options = None
+  _globals['_TOOLCALLPIECE'].fields_by_name['tool_call_id']._serialized_options = b'\272H\007r\005\020\001(\200\002'
+  _globals['_TOOLCALLPIECE'].fields_by_name['name']._loaded_options = None
+  _globals['_TOOLCALLPIECE'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001(\200\002'
+  _globals['_TOOLCALLPIECE'].fields_by_name['arguments']._loaded_options = None
+  _globals['_TOOLCALLPIECE'].fields_by_name['arguments']._serialized_options = b'\272H\006r\004(\200\200\004'
+  _globals['_ENTRYAPPENDED']._serialized_start=135
+  _globals['_ENTRYAPPENDED']._serialized_end=222
+  _globals['_DRAFTPIECE']._serialized_start=225
+  _globals['_DRAFTPIECE']._serialized_end=376
+  _globals['_TOOLCALLPIECE']._serialized_start=378
+  _globals['_TOOLCALLPIECE']._serialized_end=504
+  _globals['_DRAFTDELTA']._serialized_start=507
+  _globals['_DRAFTDELTA']._serialized_end=678
+  _globals['_DRAFTRETRACTED']._serialized_start=680
+  _globals['_DRAFTRETRACTED']._serialized_end=712
 # @@protoc_insertion_point(module_scope)

@@ -26,8 +26,8 @@ class EntryAppended(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     COMPLETES_DRAFT_FIELD_NUMBER: _builtins.int
     completes_draft: _builtins.bool
-    """The entry is what the current draft became: its text blocks, one behind the other, are exactly
-    the deltas of the draft.
+    """The entry is what the current draft became. The deltas of each kind, one behind the other, are
+    exactly what the entry has of it: its text blocks, its thinking, and its tool calls.
     """
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
@@ -48,36 +48,119 @@ class EntryAppended(_message.Message):
 Global___EntryAppended: _TypeAlias = EntryAppended  # noqa: Y015
 
 @_typing.final
+class DraftPiece(_message.Message):
+    """A piece of a draft."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Text to append to the text of the answer."""
+    thinking: _builtins.str
+    """Text to append to the thinking of the answer."""
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallPiece:
+        """A part of a tool call."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        thinking: _builtins.str = ...,
+        tool_call: Global___ToolCallPiece | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece", "text", b"text", "thinking", b"thinking", "tool_call", b"tool_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece", "text", b"text", "thinking", b"thinking", "tool_call", b"tool_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_piece: _TypeAlias = _typing.Literal["text", "thinking", "tool_call"]  # noqa: Y015
+    _WhichOneofArgType_piece: _TypeAlias = _typing.Literal["piece", b"piece"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_piece) -> _WhichOneofReturnType_piece | None: ...
+
+Global___DraftPiece: _TypeAlias = DraftPiece  # noqa: Y015
+
+@_typing.final
+class ToolCallPiece(_message.Message):
+    """A part of a tool call. It continues the newest call of the draft, or begins another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    BEGINS_CALL_FIELD_NUMBER: _builtins.int
+    tool_call_id: _builtins.str
+    """The provider's id of the call."""
+    name: _builtins.str
+    """The tool's name."""
+    arguments: _builtins.str
+    """Text to append to the arguments of the call: the JSON text that `ToolCall.block_json` has of
+    them. The complete block if it has another shape than
+    `{"type":"toolCall","id":…,"name":…,"arguments":…}`.
+    """
+    begins_call: _builtins.bool
+    """The part is the first one of its call."""
+    def __init__(
+        self,
+        *,
+        tool_call_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+        begins_call: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "begins_call", b"begins_call", "name", b"name", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallPiece: _TypeAlias = ToolCallPiece  # noqa: Y015
+
+@_typing.final
 class DraftDelta(_message.Message):
-    """The text of the current draft grew."""
+    """A piece that was added to the current draft."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
     BEGINS_DRAFT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that answers."""
     model: _builtins.str
-    """The model that answers, as `provider/model`. Empty if the rest of the text comes from the entry."""
+    """The model that answers, as `provider/model`. Empty if the piece comes from the entry."""
     text: _builtins.str
-    """The text to append to the previous deltas."""
+    """Text to append to the text of the answer."""
+    thinking: _builtins.str
+    """Text to append to the thinking of the answer."""
     begins_draft: _builtins.bool
     """The delta is the first one of its draft."""
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallPiece:
+        """A part of a tool call."""
+
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         model: _builtins.str = ...,
         text: _builtins.str = ...,
+        thinking: _builtins.str = ...,
+        tool_call: Global___ToolCallPiece | None = ...,
         begins_draft: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "text", b"text", "thinking", b"thinking", "tool_call", b"tool_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins_draft", b"begins_draft", "model", b"model", "run_id", b"run_id", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins_draft", b"begins_draft", "delta", b"delta", "model", b"model", "run_id", b"run_id", "text", b"text", "thinking", b"thinking", "tool_call", b"tool_call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_delta: _TypeAlias = _typing.Literal["text", "thinking", "tool_call"]  # noqa: Y015
+    _WhichOneofArgType_delta: _TypeAlias = _typing.Literal["delta", b"delta"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_delta) -> _WhichOneofReturnType_delta | None: ...
 
 Global___DraftDelta: _TypeAlias = DraftDelta  # noqa: Y015
 

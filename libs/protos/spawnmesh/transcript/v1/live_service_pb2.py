@@ -28,7 +28,7 @@ from spawnmesh.transcript.v1 import live_event_pb2 as spawnmesh_dot_transcript_d
 from spawnmesh.transcript.v1 import transcript_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/live_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a(spawnmesh/transcript/v1/live_event.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"7\n\x11GetHeadSeqRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"!\n\x12GetHeadSeqResponse\x12\x0b\n\x03seq\x18\x01 \x01(\x03\"\xf6\x01\n\x11WriteDraftRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x17\n\x06number\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1a\n\tafter_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x17\n\x06offset\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x19\n\x04text\x18\x07 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x04\">\n\x12WriteDraftResponse\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x14\n\x0c\x61\x63\x63\x65pts_more\x18\x02 \x01(\x08\"r\n\x16WatchTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x18\n\x06\x63ursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\tafter_seq\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\x86\x02\n\x17WatchTranscriptResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12@\n\x0e\x65ntry_appended\x18\x02 \x01(\x0b\x32&.spawnmesh.transcript.v1.EntryAppendedH\x00\x12:\n\x0b\x64raft_delta\x18\x03 \x01(\x0b\x32#.spawnmesh.transcript.v1.DraftDeltaH\x00\x12\x42\n\x0f\x64raft_retracted\x18\x04 \x01(\x0b\x32\'.spawnmesh.transcript.v1.DraftRetractedH\x00\x12\x10\n\x08read_seq\x18\x05 \x01(\x03\x42\x07\n\x05\x65vent2\xb9\x03\n\x0bLiveService\x12\x9d\x01\n\nWriteDraft\x12*.spawnmesh.transcript.v1.WriteDraftRequest\x1a+.spawnmesh.transcript.v1.WriteDraftResponse\"6\x90\x02\x02\xb2\xe1\x18/\n\x01\x03\x38\x08\x42&\n$a draft is no part of the transcriptP\x01\x12\x8d\x01\n\x0fWatchTranscript\x12/.spawnmesh.transcript.v1.WatchTranscriptRequest\x1a\x30.spawnmesh.transcript.v1.WatchTranscriptResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x01\x04\x12\x07session\x18\x01\x30\x01\x12z\n\nGetHeadSeq\x12*.spawnmesh.transcript.v1.GetHeadSeqRequest\x1a+.spawnmesh.transcript.v1.GetHeadSeqResponse\"\x13\x90\x02\x01\xb2\xe1\x18\x0c\n\x01\x04\x12\x07sessionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/live_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a(spawnmesh/transcript/v1/live_event.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"7\n\x11GetHeadSeqRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"!\n\x12GetHeadSeqResponse\x12\x0b\n\x03seq\x18\x01 \x01(\x03\"\x9c\x02\n\x11WriteDraftRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x17\n\x06number\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1a\n\tafter_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x17\n\x06offset\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12?\n\x06pieces\x18\x07 \x03(\x0b\x32#.spawnmesh.transcript.v1.DraftPieceB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\">\n\x12WriteDraftResponse\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x14\n\x0c\x61\x63\x63\x65pts_more\x18\x02 \x01(\x08\"r\n\x16WatchTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x18\n\x06\x63ursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\tafter_seq\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\x86\x02\n\x17WatchTranscriptResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12@\n\x0e\x65ntry_appended\x18\x02 \x01(\x0b\x32&.spawnmesh.transcript.v1.EntryAppendedH\x00\x12:\n\x0b\x64raft_delta\x18\x03 \x01(\x0b\x32#.spawnmesh.transcript.v1.DraftDeltaH\x00\x12\x42\n\x0f\x64raft_retracted\x18\x04 \x01(\x0b\x32\'.spawnmesh.transcript.v1.DraftRetractedH\x00\x12\x10\n\x08read_seq\x18\x05 \x01(\x03\x42\x07\n\x05\x65vent2\xb9\x03\n\x0bLiveService\x12\x9d\x01\n\nWriteDraft\x12*.spawnmesh.transcript.v1.WriteDraftRequest\x1a+.spawnmesh.transcript.v1.WriteDraftResponse\"6\x90\x02\x02\xb2\xe1\x18/\n\x01\x03\x38\x08\x42&\n$a draft is no part of the transcriptP\x01\x12\x8d\x01\n\x0fWatchTranscript\x12/.spawnmesh.transcript.v1.WatchTranscriptRequest\x1a\x30.spawnmesh.transcript.v1.WatchTranscriptResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x01\x04\x12\x07session\x18\x01\x30\x01\x12z\n\nGetHeadSeq\x12*.spawnmesh.transcript.v1.GetHeadSeqRequest\x1a+.spawnmesh.transcript.v1.GetHeadSeqResponse\"\x13\x90\x02\x01\xb2\xe1\x18\x0c\n\x01\x04\x12\x07sessionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,8 +49,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WRITEDRAFTREQUEST'].fields_by_name['model']._serialized_options = b'\272H\005r\003(\200\002'
   _globals['_WRITEDRAFTREQUEST'].fields_by_name['offset']._loaded_options = None
   _globals['_WRITEDRAFTREQUEST'].fields_by_name['offset']._serialized_options = b'\272H\004\"\002(\000'
-  _globals['_WRITEDRAFTREQUEST'].fields_by_name['text']._loaded_options = None
-  _globals['_WRITEDRAFTREQUEST'].fields_by_name['text']._serialized_options = b'\272H\010r\006\020\001(\200\200\004'
+  _globals['_WRITEDRAFTREQUEST'].fields_by_name['pieces']._loaded_options = None
+  _globals['_WRITEDRAFTREQUEST'].fields_by_name['pieces']._serialized_options = b'\272H\007\222\001\004\010\001\020d'
   _globals['_WATCHTRANSCRIPTREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_WATCHTRANSCRIPTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_WATCHTRANSCRIPTREQUEST'].fields_by_name['cursor']._loaded_options = None
@@ -68,13 +68,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETHEADSEQRESPONSE']._serialized_start=283
   _globals['_GETHEADSEQRESPONSE']._serialized_end=316
   _globals['_WRITEDRAFTREQUEST']._serialized_start=319
-  _globals['_WRITEDRAFTREQUEST']._serialized_end=565
-  _globals['_WRITEDRAFTRESPONSE']._serialized_start=567
-  _globals['_WRITEDRAFTRESPONSE']._serialized_end=629
-  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_start=631
-  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_end=745
-  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_start=748
-  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_end=1010
-  _globals['_LIVESERVICE']._serialized_start=1013
-  _globals['_LIVESERVICE']._serialized_end=1454
+  _globals['_WRITEDRAFTREQUEST']._serialized_end=603
+  _globals['_WRITEDRAFTRESPONSE']._serialized_start=605
+  _globals['_WRITEDRAFTRESPONSE']._serialized_end=667
+  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_start=669
+  _globals['_WATCHTRANSCRIPTREQUEST']._serialized_end=783
+  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_start=786
+  _globals['_WATCHTRANSCRIPTRESPONSE']._serialized_end=1048
+  _globals['_LIVESERVICE']._serialized_start=1051
+  _globals['_LIVESERVICE']._serialized_end=1492
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from spawnmesh.transcript.v1 import live_event_pb2 as _live_event_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as _transcript_service_pb2
 import builtins as _builtins
@@ -74,7 +76,7 @@ class WriteDraftRequest(_message.Message):
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session of the run."""
     number: _builtins.int
@@ -86,12 +88,14 @@ class WriteDraftRequest(_message.Message):
     model: _builtins.str
     """The model that answers, as `provider/model`."""
     offset: _builtins.int
-    """The number of bytes, in UTF-8, that come before `text` in the draft."""
-    text: _builtins.str
-    """The text to add."""
+    """The number of bytes that come before `pieces` in the draft."""
     @_builtins.property
     def claim(self) -> _transcript_service_pb2.WriterClaim:
         """The claim of the run."""
+
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_live_event_pb2.DraftPiece]:
+        """What to add, in order."""
 
     def __init__(
         self,
@@ -102,11 +106,11 @@ class WriteDraftRequest(_message.Message):
         after_seq: _builtins.int = ...,
         model: _builtins.str = ...,
         offset: _builtins.int = ...,
-        text: _builtins.str = ...,
+        pieces: _abc.Iterable[_live_event_pb2.DraftPiece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "claim", b"claim", "model", b"model", "number", b"number", "offset", b"offset", "session_id", b"session_id", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "claim", b"claim", "model", b"model", "number", b"number", "offset", b"offset", "pieces", b"pieces", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -189,7 +193,7 @@ class WatchTranscriptResponse(_message.Message):
 
     @_builtins.property
     def draft_delta(self) -> _live_event_pb2.DraftDelta:
-        """The text of the current draft grew."""
+        """The current draft grew."""
 
     @_builtins.property
     def draft_retracted(self) -> _live_event_pb2.DraftRetracted:

@@ -26,11 +26,12 @@ if _version_not_supported:
 
 
 class LiveServiceStub:
-    """Transcripts while they are written: entries, and the text of the answer that a model is giving.
+    """Transcripts while they are written: entries, and the answer that a model is giving.
 
-    A draft is the text of one answer that is not an entry yet. A transcript has one draft at most,
-    since it has one writer. A draft ends in one of two ways: as an entry that begins with its text,
-    or without a trace. It is no part of the transcript, and no model reads it.
+    A draft is the text, the thinking and the tool calls of one answer that is not an entry yet. A
+    transcript has one draft at most, since it has one writer. A draft ends in one of two ways: as an
+    entry that begins with all of it, or without a trace. It is no part of the transcript, and no
+    model reads it.
     """
 
     def __init__(self, channel):
@@ -57,24 +58,30 @@ class LiveServiceStub:
 
 
 class LiveServiceServicer:
-    """Transcripts while they are written: entries, and the text of the answer that a model is giving.
+    """Transcripts while they are written: entries, and the answer that a model is giving.
 
-    A draft is the text of one answer that is not an entry yet. A transcript has one draft at most,
-    since it has one writer. A draft ends in one of two ways: as an entry that begins with its text,
-    or without a trace. It is no part of the transcript, and no model reads it.
+    A draft is the text, the thinking and the tool calls of one answer that is not an entry yet. A
+    transcript has one draft at most, since it has one writer. A draft ends in one of two ways: as an
+    entry that begins with all of it, or without a trace. It is no part of the transcript, and no
+    model reads it.
     """
 
     def WriteDraft(self, request, context):
-        """Adds text to the draft of the run's next answer. Watchers see it at once.
+        """Adds pieces to the draft of the run's next answer. Watchers see them at once.
         - A higher `number` begins another draft: the one before is retracted. A call for a draft that
         is not the newest one changes nothing.
-        - The text is added if the draft has `offset` bytes. If it has more, the call is a repeat, or
+        - The pieces are added if the draft has `offset` bytes. If it has more, the call is a repeat, or
         came late, and adds nothing. In every case the response says how many bytes the draft has:
-        continue there. After a crash of the database it can have fewer than before.
+        continue there. After a crash of the database it can have fewer than before. A piece has the
+        bytes of its text in UTF-8, and one that begins a call also those of the id and the name, and
+        two.
         - Nothing is kept, and `accepts_more` is false, if the tenant masks secrets, because a secret
         is known by its end; if the draft would have more than 1 MiB or 10,000 pieces; if `after_seq`
         is behind the head or more than 1,000 entries before it; and once the answer is an entry. The
         watchers get with the entry what they do not have.
+        - INVALID_REQUEST for arguments of the tool that spawns: they can have the content of files,
+        which a transcript never has. Such a call has one piece, without arguments. Write also no
+        arguments of another call from the point on where it could have such a call within it.
         - WRITER_CLAIM_LOST with the head if the claim is not the current one. The end of a claim
         retracts its draft.
         """
@@ -86,11 +93,11 @@ class LiveServiceServicer:
         """Streams the entries behind a cursor and the draft of the next answer, and then both as they
         grow, each once and in order.
         - The deltas of a draft are followed by `entry_appended` with `completes_draft`, and are
-        together exactly the text of that entry, or by `draft_retracted`: what they said does not
-        count. No other draft begins before that.
+        together exactly the text, the thinking and the tool calls of that entry, or by
+        `draft_retracted`: what they said does not count. No other draft begins before that.
         - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
-        missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in one
-        delta, or only the entry that it became.
+        missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in few
+        deltas, or only the entry that it became.
         - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
         transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
         the caller's token expires. It does not end with the session.
@@ -134,11 +141,12 @@ def add_LiveServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LiveService:
-    """Transcripts while they are written: entries, and the text of the answer that a model is giving.
+    """Transcripts while they are written: entries, and the answer that a model is giving.
 
-    A draft is the text of one answer that is not an entry yet. A transcript has one draft at most,
-    since it has one writer. A draft ends in one of two ways: as an entry that begins with its text,
-    or without a trace. It is no part of the transcript, and no model reads it.
+    A draft is the text, the thinking and the tool calls of one answer that is not an entry yet. A
+    transcript has one draft at most, since it has one writer. A draft ends in one of two ways: as an
+    entry that begins with all of it, or without a trace. It is no part of the transcript, and no
+    model reads it.
     """
 
     @staticmethod

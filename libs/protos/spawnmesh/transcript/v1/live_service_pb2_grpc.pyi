@@ -27,11 +27,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class LiveServiceStub:
-    """Transcripts while they are written: entries, and the text of the answer that a model is giving.
+    """Transcripts while they are written: entries, and the answer that a model is giving.
 
-    A draft is the text of one answer that is not an entry yet. A transcript has one draft at most,
-    since it has one writer. A draft ends in one of two ways: as an entry that begins with its text,
-    or without a trace. It is no part of the transcript, and no model reads it.
+    A draft is the text, the thinking and the tool calls of one answer that is not an entry yet. A
+    transcript has one draft at most, since it has one writer. A draft ends in one of two ways: as an
+    entry that begins with all of it, or without a trace. It is no part of the transcript, and no
+    model reads it.
     """
 
     @_typing.overload
@@ -39,16 +40,21 @@ class LiveServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LiveServiceAsyncStub: ...
     WriteDraft: _grpc.UnaryUnaryMultiCallable[_live_service_pb2.WriteDraftRequest, _live_service_pb2.WriteDraftResponse]
-    """Adds text to the draft of the run's next answer. Watchers see it at once.
+    """Adds pieces to the draft of the run's next answer. Watchers see them at once.
     - A higher `number` begins another draft: the one before is retracted. A call for a draft that
       is not the newest one changes nothing.
-    - The text is added if the draft has `offset` bytes. If it has more, the call is a repeat, or
+    - The pieces are added if the draft has `offset` bytes. If it has more, the call is a repeat, or
       came late, and adds nothing. In every case the response says how many bytes the draft has:
-      continue there. After a crash of the database it can have fewer than before.
+      continue there. After a crash of the database it can have fewer than before. A piece has the
+      bytes of its text in UTF-8, and one that begins a call also those of the id and the name, and
+      two.
     - Nothing is kept, and `accepts_more` is false, if the tenant masks secrets, because a secret
       is known by its end; if the draft would have more than 1 MiB or 10,000 pieces; if `after_seq`
       is behind the head or more than 1,000 entries before it; and once the answer is an entry. The
       watchers get with the entry what they do not have.
+    - INVALID_REQUEST for arguments of the tool that spawns: they can have the content of files,
+      which a transcript never has. Such a call has one piece, without arguments. Write also no
+      arguments of another call from the point on where it could have such a call within it.
     - WRITER_CLAIM_LOST with the head if the claim is not the current one. The end of a claim
       retracts its draft.
     """
@@ -56,11 +62,11 @@ class LiveServiceStub:
     """Streams the entries behind a cursor and the draft of the next answer, and then both as they
     grow, each once and in order.
     - The deltas of a draft are followed by `entry_appended` with `completes_draft`, and are
-      together exactly the text of that entry, or by `draft_retracted`: what they said does not
-      count. No other draft begins before that.
+      together exactly the text, the thinking and the tool calls of that entry, or by
+      `draft_retracted`: what they said does not count. No other draft begins before that.
     - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
-      missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in one
-      delta, or only the entry that it became.
+      missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in few
+      deltas, or only the entry that it became.
     - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
       transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
       the caller's token expires. It does not end with the session.
@@ -71,25 +77,31 @@ class LiveServiceStub:
 
 @_typing.type_check_only
 class LiveServiceAsyncStub(LiveServiceStub):
-    """Transcripts while they are written: entries, and the text of the answer that a model is giving.
+    """Transcripts while they are written: entries, and the answer that a model is giving.
 
-    A draft is the text of one answer that is not an entry yet. A transcript has one draft at most,
-    since it has one writer. A draft ends in one of two ways: as an entry that begins with its text,
-    or without a trace. It is no part of the transcript, and no model reads it.
+    A draft is the text, the thinking and the tool calls of one answer that is not an entry yet. A
+    transcript has one draft at most, since it has one writer. A draft ends in one of two ways: as an
+    entry that begins with all of it, or without a trace. It is no part of the transcript, and no
+    model reads it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WriteDraft: _aio.UnaryUnaryMultiCallable[_live_service_pb2.WriteDraftRequest, _live_service_pb2.WriteDraftResponse]  # type: ignore[assignment]
-    """Adds text to the draft of the run's next answer. Watchers see it at once.
+    """Adds pieces to the draft of the run's next answer. Watchers see them at once.
     - A higher `number` begins another draft: the one before is retracted. A call for a draft that
       is not the newest one changes nothing.
-    - The text is added if the draft has `offset` bytes. If it has more, the call is a repeat, or
+    - The pieces are added if the draft has `offset` bytes. If it has more, the call is a repeat, or
       came late, and adds nothing. In every case the response says how many bytes the draft has:
-      continue there. After a crash of the database it can have fewer than before.
+      continue there. After a crash of the database it can have fewer than before. A piece has the
+      bytes of its text in UTF-8, and one that begins a call also those of the id and the name, and
+      two.
     - Nothing is kept, and `accepts_more` is false, if the tenant masks secrets, because a secret
       is known by its end; if the draft would have more than 1 MiB or 10,000 pieces; if `after_seq`
       is behind the head or more than 1,000 entries before it; and once the answer is an entry. The
       watchers get with the entry what they do not have.
+    - INVALID_REQUEST for arguments of the tool that spawns: they can have the content of files,
+      which a transcript never has. Such a call has one piece, without arguments. Write also no
+      arguments of another call from the point on where it could have such a call within it.
     - WRITER_CLAIM_LOST with the head if the claim is not the current one. The end of a claim
       retracts its draft.
     """
@@ -97,11 +109,11 @@ class LiveServiceAsyncStub(LiveServiceStub):
     """Streams the entries behind a cursor and the draft of the next answer, and then both as they
     grow, each once and in order.
     - The deltas of a draft are followed by `entry_appended` with `completes_draft`, and are
-      together exactly the text of that entry, or by `draft_retracted`: what they said does not
-      count. No other draft begins before that.
+      together exactly the text, the thinking and the tool calls of that entry, or by
+      `draft_retracted`: what they said does not count. No other draft begins before that.
     - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
-      missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in one
-      delta, or only the entry that it became.
+      missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in few
+      deltas, or only the entry that it became.
     - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
       transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
       the caller's token expires. It does not end with the session.
@@ -111,11 +123,12 @@ class LiveServiceAsyncStub(LiveServiceStub):
     """Returns the seq of the newest entry, for WatchSession. NOT_FOUND without a transcript."""
 
 class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Transcripts while they are written: entries, and the text of the answer that a model is giving.
+    """Transcripts while they are written: entries, and the answer that a model is giving.
 
-    A draft is the text of one answer that is not an entry yet. A transcript has one draft at most,
-    since it has one writer. A draft ends in one of two ways: as an entry that begins with its text,
-    or without a trace. It is no part of the transcript, and no model reads it.
+    A draft is the text, the thinking and the tool calls of one answer that is not an entry yet. A
+    transcript has one draft at most, since it has one writer. A draft ends in one of two ways: as an
+    entry that begins with all of it, or without a trace. It is no part of the transcript, and no
+    model reads it.
     """
 
     @_abc_1.abstractmethod
@@ -124,16 +137,21 @@ class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _live_service_pb2.WriteDraftRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_live_service_pb2.WriteDraftResponse, _abc.Awaitable[_live_service_pb2.WriteDraftResponse]]:
-        """Adds text to the draft of the run's next answer. Watchers see it at once.
+        """Adds pieces to the draft of the run's next answer. Watchers see them at once.
         - A higher `number` begins another draft: the one before is retracted. A call for a draft that
           is not the newest one changes nothing.
-        - The text is added if the draft has `offset` bytes. If it has more, the call is a repeat, or
+        - The pieces are added if the draft has `offset` bytes. If it has more, the call is a repeat, or
           came late, and adds nothing. In every case the response says how many bytes the draft has:
-          continue there. After a crash of the database it can have fewer than before.
+          continue there. After a crash of the database it can have fewer than before. A piece has the
+          bytes of its text in UTF-8, and one that begins a call also those of the id and the name, and
+          two.
         - Nothing is kept, and `accepts_more` is false, if the tenant masks secrets, because a secret
           is known by its end; if the draft would have more than 1 MiB or 10,000 pieces; if `after_seq`
           is behind the head or more than 1,000 entries before it; and once the answer is an entry. The
           watchers get with the entry what they do not have.
+        - INVALID_REQUEST for arguments of the tool that spawns: they can have the content of files,
+          which a transcript never has. Such a call has one piece, without arguments. Write also no
+          arguments of another call from the point on where it could have such a call within it.
         - WRITER_CLAIM_LOST with the head if the claim is not the current one. The end of a claim
           retracts its draft.
         """
@@ -147,11 +165,11 @@ class LiveServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams the entries behind a cursor and the draft of the next answer, and then both as they
         grow, each once and in order.
         - The deltas of a draft are followed by `entry_appended` with `completes_draft`, and are
-          together exactly the text of that entry, or by `draft_retracted`: what they said does not
-          count. No other draft begins before that.
+          together exactly the text, the thinking and the tool calls of that entry, or by
+          `draft_retracted`: what they said does not count. No other draft begins before that.
         - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
-          missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in one
-          delta, or only the entry that it became.
+          missing. A watcher that is slow, or was away, gets what is stored: the rest of a draft in few
+          deltas, or only the entry that it became.
         - INVALID_REQUEST for a cursor of another session. The stream ends with NOT_FOUND when the
           transcript is deleted or has another incarnation than the cursor, and with TOKEN_EXPIRED when
           the caller's token expires. It does not end with the session.
