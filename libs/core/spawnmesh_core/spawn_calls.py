@@ -9,6 +9,8 @@ SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
 # name of an MCP server before those of its tools, as in `mcp__mesh__sessions_spawn`.
 _NAMESPACES = re.compile(r"__|[./:]")
 _PUNCTUATION = re.compile(r"[\W_]+")
+# A key of JSON, also of JSON within a string.
+_KEY = re.compile(r'"([^"\\]{1,64})\\*"\s*:')
 _NAME_KEYS = frozenset({"name", "tool", "toolname", "function", "functionname", "recipientname"})
 ARGUMENT_KEYS = frozenset(
     {
@@ -68,6 +70,15 @@ def may_hold_spawn_call(text: str) -> bool:
     Most calls are of other tools and need no search.
     """
     return "\\u" in text or "spawn" in text.casefold()
+
+
+def may_begin_spawn_call(text: str) -> bool:
+    """Return False only for the beginning of a JSON text in which surely no spawn call has begun.
+
+    The name of the tool may come behind the arguments, so a key of arguments is enough.
+    """
+    keys = (plain_key(match[1]) for match in _KEY.finditer(text))
+    return may_hold_spawn_call(text) or any(key in ARGUMENT_KEYS | ATTACHMENT_KEYS for key in keys)
 
 
 def is_spawn_tool(name: str) -> bool:

@@ -5,7 +5,7 @@ They speak the real contracts over the real runtime, and keep in memory what the
 
 import asyncio
 import hashlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,7 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
+from spawnmesh.model_router.v1.model_router_service_pb2 import GenerationEvent
 from spawnmesh.session.v1 import approval_pb2, session_pb2, tenant_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
@@ -31,6 +32,7 @@ from spawnmesh.transcript.v1 import live_service_pb2_grpc as live_grpc
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_grpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
+from spawnmesh.transcript.v1.live_event_pb2 import DraftPiece
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -89,10 +91,11 @@ class ScriptedMesh:
     budgets: BudgetScript = field(default_factory=BudgetScript)
     outputs: ScriptedOutputs = field(default_factory=ScriptedOutputs)
     hold_model: asyncio.Event | None = None
-    spoken_first: tuple[str, ...] = ()
+    spoken_first: tuple[str | GenerationEvent, ...] = ()
     """The pieces of text that come before the model is held."""
     model_failures: ModelFailureReports = field(default_factory=ModelFailureReports)
     drafts: dict[int, str] = field(default_factory=dict)
+    draft_pieces: dict[int, list[DraftPiece]] = field(default_factory=lambda: defaultdict(list))
     draft_calls: list[live_pb.WriteDraftRequest] = field(default_factory=list)
     hold_draft: asyncio.Event | None = None
     max_draft_bytes: int = 1024 * 1024

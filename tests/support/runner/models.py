@@ -28,7 +28,9 @@ class ScriptedModels(router_grpc.ModelRouterServiceServicer):
             yield said(attempt_failed=attempt)
         yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
         for piece in mesh.spoken_first:
-            yield said(text_delta=router_pb.TextDelta(text=piece))
+            if isinstance(piece, str):
+                piece = router_pb.GenerationEvent(text_delta=router_pb.TextDelta(text=piece))
+            yield router_pb.GenerateResponse(events=[piece])
         mesh.model_called.set()
         mesh.on_generate()
         if mesh.hold_model is not None:

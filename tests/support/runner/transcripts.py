@@ -11,6 +11,7 @@ from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_grpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
+from spawnmesh.transcript.v1.live_event_pb2 import DraftPiece
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -102,7 +103,7 @@ class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
 
 
 class ScriptedDrafts(live_grpc.LiveServiceServicer):
-    """Keep the text of each draft, by its number."""
+    """Keep the pieces of each draft, and its text, by its number."""
 
     def __init__(self, mesh: "ScriptedMesh") -> None:
         self.mesh = mesh
@@ -116,11 +117,19 @@ class ScriptedDrafts(live_grpc.LiveServiceServicer):
             await mesh.hold_draft.wait()
         mesh.refuse_if_scripted("WriteDraft")
         assert (request.session_id, request.claim.run_id) == (mesh.session_id, mesh.run_id)
-        said = mesh.drafts.get(request.number, "").encode()
-        if request.offset == len(said):
-            said += request.text.encode()
-            mesh.drafts[request.number] = said.decode()
-        return live_pb.WriteDraftResponse(end_offset=len(said), accepts_more=len(said) < mesh.max_draft_bytes)
+        pieces = mesh.draft_pieces[request.number]
+        if request.offset == _size_of(pieces):
+            pieces.extend(request.pieces)
+            mesh.drafts[request.number] = "".join(piece.text for piece in pieces)
+        size = _size_of(pieces)
+        return live_pb.WriteDraftResponse(end_offset=size, accepts_more=size < mesh.max_draft_bytes)
+
+
+def _size_of(pieces: list[DraftPiece]) -> int:
+    parts = [piece.tool_call for piece in pieces if piece.tool_call.begins_call]
+    heads = [f"{part.tool_call_id}\0{part.name}\0" for part in parts]
+    said = [piece.text + piece.thinking + piece.tool_call.arguments for piece in pieces]
+    return len("".join([*heads, *said]).encode())
 
 
 class ScriptedFiles(file_grpc.FileServiceServicer):

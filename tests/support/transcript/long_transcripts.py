@@ -45,8 +45,8 @@ FILL = (
     """,
     f"""
     insert into draft_pieces (tenant_id, session_id, epoch, number, place, begin_offset, end_offset, run_id,
-        after_seq, model, text)
-    select {_KEY}, 0, 1, n - 1, n - 2, n - 1, '', %(rows)s, 'm', 'x' from generate_series(2, %(rows)s) n
+        after_seq, model, kind, text)
+    select {_KEY}, 0, 1, n - 1, n - 2, n - 1, '', %(rows)s, 'm', 'TEXT', 'x' from generate_series(2, %(rows)s) n
     """,
     """
     insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
@@ -87,8 +87,8 @@ FILL_OTHER_TENANTS = (
 FILL_SMALL_TABLES = (
     """
     insert into draft_pieces (tenant_id, session_id, epoch, number, place, begin_offset, end_offset, run_id,
-        after_seq, model, text)
-    select 'other-' || t, 'ses_' || t, 1, 1, 1, 0, 1, 'run', 1, 'm', 'x' from generate_series(1, 3000) t
+        after_seq, model, kind, text)
+    select 'other-' || t, 'ses_' || t, 1, 1, 1, 0, 1, 'run', 1, 'm', 'TEXT', 'x' from generate_series(1, 3000) t
     """,
     """
     insert into imports (tenant_id, session_id, update_time)

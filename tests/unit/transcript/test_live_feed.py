@@ -1,12 +1,22 @@
-"""The feed of a watcher: whatever happens to drafts, their text is confirmed or retracted."""
+"""The feed of a watcher: whatever happens to drafts, they are confirmed or retracted."""
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.drafts import DraftId, LiveDraft, Piece
+from spawnmesh_transcript.domain.drafts import (
+    DraftCall,
+    DraftId,
+    LiveDraft,
+    OutputKind,
+    Piece,
+    StoredPiece,
+    content_of,
+)
 from spawnmesh_transcript.domain.live_feed import (
+    DIGEST_BYTES,
     Appended,
     Delta,
     FedEntry,
@@ -14,9 +24,33 @@ from spawnmesh_transcript.domain.live_feed import (
     FeedPosition,
     LiveFeed,
     Retracted,
+    SentOutput,
 )
 
 TEXTS = st.text(alphabet="aé€😀 ", min_size=1, max_size=6)
+CALLS = [DraftCall("c1", "read_file"), DraftCall("c2", "write_file")]
+
+
+def text(written: str) -> Piece:
+    return Piece(OutputKind.TEXT, written.encode())
+
+
+PIECES = st.one_of(
+    TEXTS.map(text),
+    TEXTS.map(text),
+    TEXTS.map(lambda written: Piece(OutputKind.THINKING, written.encode())),
+    st.builds(
+        lambda written, call: Piece(OutputKind.TOOL_CALL, written.encode(), call, begins_call=True),
+        st.just("") | TEXTS,
+        st.sampled_from(CALLS),
+    ),
+    TEXTS.map(lambda written: Piece(OutputKind.TOOL_CALL, written.encode(), CALLS[0])),
+)
+
+
+def contents(pieces: Iterable[Piece]) -> dict[OutputKind, bytes]:
+    whole = list(pieces)
+    return {kind: content_of(whole, kind) for kind in OutputKind}
 
 
 @dataclass
@@ -28,52 +62,52 @@ class Stored:
 
     entries: list[FedEntry] = field(default_factory=list)
     draft: DraftId | None = None
-    said: bytes = b""
-    pieces: list[bytes] = field(default_factory=list)
+    said: list[Piece] = field(default_factory=list)
+    kept: int = 0
     has_lost: bool = False
     epoch: int = 1
     number: int = 0
 
-    def begin(self, text: str) -> None:
+    def begin(self, piece: Piece) -> None:
         self.number += 1
         self.draft = DraftId("run_1", self.epoch, self.number)
-        self.said, self.pieces, self.has_lost = text.encode(), [text.encode()], False
+        self.said, self.kept, self.has_lost = [piece], 1, False
 
-    def grow(self, text: str) -> None:
+    def grow(self, piece: Piece) -> None:
         if self.draft is not None:
-            self.said += text.encode()
-            self.pieces.append(self.said[len(b"".join(self.pieces)) :])
+            self.said.append(piece)
+            self.kept = len(self.said)
 
     def lose(self) -> None:
         """Forget the newest piece, as a server that crashes."""
-        self.pieces, self.has_lost = self.pieces[:-1], True
+        self.kept, self.has_lost = max(0, self.kept - 1), True
 
-    def answer(self, rest: str | None) -> None:
+    def answer(self, rest: Piece | None) -> None:
         """Append an answer: the draft and a rest, or something else."""
-        said = b"another" if rest is None else self.said + rest.encode()
-        self._append("run_1", said)
-        self.draft, self.said, self.pieces = None, b"", []
+        said = [text("another")] if rest is None else [*self.said, rest]
+        self._append("run_1", tuple(said))
+        self.draft, self.said, self.kept = None, [], 0
 
     def note(self) -> None:
         self._append("", None)
 
     def take_over(self) -> None:
         self.epoch += 1
-        self.number, self.draft, self.said, self.pieces = 0, None, b"", []
+        self.number, self.draft, self.said, self.kept = 0, None, [], 0
 
-    def _append(self, run_id: str, answer: bytes | None) -> None:
+    def _append(self, run_id: str, answer: tuple[Piece, ...] | None) -> None:
         self.entries.append(FedEntry(len(self.entries) + 1, run_id, self.epoch, answer))
 
     def draft_for(self, feed: LiveFeed) -> LiveDraft | None:
         """Return the draft as the store reads it for a feed."""
-        if self.draft is None or not self.pieces:
+        if self.draft is None or not self.kept:
             return None
         begin = feed.wanted_offset if feed.position.draft == self.draft else 0
         placed, offset = [], 0
-        for text in self.pieces:
+        for piece in self.said[: self.kept]:
             if offset >= begin:
-                placed.append(Piece(offset, text))
-            offset += len(text)
+                placed.append(StoredPiece(offset, piece))
+            offset += piece.size
         return LiveDraft(self.draft, "p/m", tuple(placed))
 
 
@@ -82,7 +116,8 @@ class Watcher:
 
     def __init__(self) -> None:
         self.feed = LiveFeed(FeedPosition())
-        self.said, self.open = "", None  # type: str, DraftId | None
+        self.said: list[Piece] = []
+        self.open: DraftId | None = None
         self.seq = 0
 
     def look(self, stored: Stored, page_size: int) -> None:
@@ -103,32 +138,40 @@ class Watcher:
             case Delta():
                 assert event.begins_draft == (self.open is None)
                 assert self.open in (None, event.draft)
-                assert event.text
-                self.open, self.said = event.draft, self.said + event.text
+                assert event.piece.size
+                event.piece.text.decode()
+                self.open = event.draft
+                self.said.append(event.piece)
             case Retracted():
                 assert self.open == event.draft
-                self.open, self.said = None, ""
+                self.open, self.said = None, []
             case Appended():
                 assert entry is not None
                 assert event.seq == entry.seq == self.seq + 1
                 self.seq = event.seq
                 if event.completes_draft:
                     assert self.open is not None
-                    assert entry.answer == self.said.encode()
-                    self.open, self.said = None, ""
+                    assert contents(entry.answer or ()) == contents(self.said)
+                    self.open, self.said = None, []
         assert position.draft == self.open
         assert position.seq == self.seq
         if self.open is not None:
-            assert position.end_offset == len(self.said.encode())
-            assert position.digest == hashlib.sha256(self.said.encode()).digest()
+            sent = contents(self.said)
+            assert position.sizes == {kind: len(sent[kind]) for kind in OutputKind}
+            assert position.sent == tuple(sent_output(sent[kind]) for kind in OutputKind)
+
+
+def sent_output(content: bytes) -> SentOutput:
+    digest = hashlib.sha256(content).digest()[:DIGEST_BYTES] if content else b""
+    return SentOutput(len(content), digest)
 
 
 STEPS = st.one_of(
-    st.tuples(st.just("begin"), TEXTS),
-    st.tuples(st.just("grow"), TEXTS),
-    st.tuples(st.just("grow"), TEXTS),
+    st.tuples(st.just("begin"), PIECES),
+    st.tuples(st.just("grow"), PIECES),
+    st.tuples(st.just("grow"), PIECES),
     st.tuples(st.just("lose")),
-    st.tuples(st.just("answer"), st.none() | st.just("") | TEXTS),
+    st.tuples(st.just("answer"), st.none() | PIECES),
     st.tuples(st.just("note")),
     st.tuples(st.just("take_over")),
     st.tuples(st.just("look"), st.integers(1, 3)),
@@ -139,7 +182,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, max_size=40))
-def test_the_text_of_a_draft_is_confirmed_by_its_entry_or_retracted(steps: list[tuple[object, ...]]) -> None:
+def test_a_draft_is_confirmed_by_its_entry_or_retracted(steps: list[tuple[object, ...]]) -> None:
     stored, watcher = Stored(), Watcher()
     for name, *arguments in steps:
         if name == "look":
@@ -156,28 +199,52 @@ def test_the_text_of_a_draft_is_confirmed_by_its_entry_or_retracted(steps: list[
         # The lost text is seen when the run has gone on: it writes that again in larger pieces,
         # and the one behind them shows the watcher that it has missed something.
         for _ in range(2):
-            stored.grow("a")
+            stored.grow(text("a"))
             for _ in range(2):
                 watcher.look(stored, 3)
-    assert watcher.said == stored.said.decode()
+    assert contents(watcher.said) == contents(stored.said)
 
 
-def test_a_forged_digest_retracts_the_draft() -> None:
+def test_a_forged_position_retracts_the_draft() -> None:
     draft = DraftId("run_1", 1, 1)
-    forged = FeedPosition(1, draft, 3, b"\0" * 32)
-    feed = LiveFeed(forged)
-    events = [event for event, _ in feed.take_draft(LiveDraft(draft, "p/m", (Piece(0, b"abcdef"),)))]
-    assert events == [Retracted(draft), Delta(draft, "p/m", "abcdef", begins_draft=True)]
-    feed = LiveFeed(forged)
-    events = [event for event, _ in feed.take_entry(FedEntry(2, "run_1", 1, b"abcdef"))]
-    assert events == [Retracted(draft), Appended(2, completes_draft=False)]
-    # The digest is right, and the offset is within a character.
-    halved = replace(forged, end_offset=1, digest=hashlib.sha256("é".encode()[:1]).digest())
-    feed = LiveFeed(halved)
-    events = [event for event, _ in feed.take_draft(LiveDraft(draft, "p/m", (Piece(0, "é".encode()),)))]
-    assert events == [Retracted(draft), Delta(draft, "p/m", "é", begins_draft=True)]
-    feed = LiveFeed(halved)
-    events = [event for event, _ in feed.take_entry(FedEntry(2, "run_1", 1, "é".encode()))]
-    assert events == [Retracted(draft), Appended(2, completes_draft=False)]
-    feed = LiveFeed(replace(forged, end_offset=99))
-    assert next(feed.take_entry(FedEntry(2, "run_1", 1, b"abc")))[0] == Retracted(draft)
+    call = Piece(OutputKind.TOOL_CALL, b"{}", CALLS[0], begins_call=True)
+    pieces = (text("é"), text("bcdef"), call)
+    nothing = SentOutput()
+    head = CALLS[0].head
+    for forged in (
+        (SentOutput(3, b"\0" * DIGEST_BYTES), nothing, nothing),
+        # The digest is right, and the offset is within a character.
+        (sent_output("é".encode()[:1]), nothing, nothing),
+        # Within the head of a call.
+        (nothing, nothing, sent_output(head[:3])),
+        (SentOutput(99, b"\0" * DIGEST_BYTES), nothing, nothing),
+        (SentOutput(0, b"\0" * DIGEST_BYTES), nothing, nothing),
+    ):
+        position = FeedPosition(1, draft, forged)
+        placed = (StoredPiece(0, pieces[0]), StoredPiece(2, pieces[1]), StoredPiece(7, pieces[2]))
+        events = [event for event, _ in LiveFeed(position).take_draft(LiveDraft(draft, "p/m", placed))]
+        if position.end_offset <= sum(piece.size for piece in pieces):
+            deltas = [Delta(draft, "p/m", piece, piece is pieces[0]) for piece in pieces]
+            assert events == [Retracted(draft), *deltas]
+        else:
+            assert events == []  # As if the server had lost some of it.
+        events = [event for event, _ in LiveFeed(position).take_entry(FedEntry(2, "run_1", 1, pieces))]
+        assert events == [Retracted(draft), Appended(2, completes_draft=False)]
+
+
+def test_the_rest_of_each_kind_comes_from_the_entry() -> None:
+    draft = DraftId("run_1", 1, 1)
+    thinking = Piece(OutputKind.THINKING, b"Hm. Well.")
+    call = Piece(OutputKind.TOOL_CALL, b'{"path":"a"}', CALLS[0], begins_call=True)
+    answer = (thinking, text("I read it."), call)
+    sent = (sent_output(b"I read"), sent_output(b"Hm. "), sent_output(CALLS[0].head + b'{"pa'))
+    events = [
+        event
+        for event, _ in LiveFeed(FeedPosition(1, draft, sent)).take_entry(FedEntry(2, "run_1", 1, answer))
+    ]
+    rest = [
+        Piece(OutputKind.THINKING, b"Well."),
+        text(" it."),
+        Piece(OutputKind.TOOL_CALL, b'th":"a"}', CALLS[0]),
+    ]
+    assert events == [*(Delta(draft, "", piece, begins_draft=False) for piece in rest), Appended(2, True)]

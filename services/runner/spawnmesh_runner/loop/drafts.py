@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
+from spawnmesh.transcript.v1 import live_event_pb2
 from spawnmesh.transcript.v1 import live_service_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.cancellation import raise_if_cancelled
@@ -16,12 +17,14 @@ from spawnmesh_runtime.telemetry import continue_trace, unrecorded_traceparent
 
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import CALL_SECONDS
+from spawnmesh_runner.domain.answer_log import AnswerLog, CallHead, Said, SaidCall, SaidText, SaidThinking
 from spawnmesh_runner.domain.reasons import TRANSIENT
 
 # Between the beginnings of two calls: what comes meanwhile goes with the next one.
 _PAUSE_SECONDS = 0.1
 _OUTAGE_PAUSE_SECONDS = 1.0
-_PIECE_BYTES = 64 * 1024
+_CALL_BYTES = 64 * 1024
+_CALL_PIECES = 100
 # A call that is under way when the run ends may still end: its connection would be lost otherwise.
 _LAST_CALL_SECONDS = 0.2
 
@@ -29,23 +32,36 @@ log = structlog.get_logger()
 
 
 class Spoken:
-    """The text of an answer that has arrived so far, and the model that speaks."""
+    """The answer as far as it has come, and the model that gives it."""
 
     def __init__(self, notify: Callable[[], None] = lambda: None) -> None:
         self._notify = notify
         self._model = ""
         self._attempt_count = 0
-        self._text = bytearray()
+        self._log = AnswerLog()
 
     def take(self, event: router_pb.GenerationEvent) -> None:
-        """Add the text of an event. A further attempt begins anew."""
-        if event.HasField("attempt_started"):
-            self._model = event.attempt_started.model
-            self._attempt_count += 1
-            self._text.clear()
-        if event.text_delta.text:
-            self._text += event.text_delta.text.encode()
-            self._notify()
+        """Add what the model says in an event. A further attempt begins anew."""
+        match event.WhichOneof("event"):
+            case "attempt_started":
+                self._model = event.attempt_started.model
+                self._attempt_count += 1
+                self._log = AnswerLog()
+                return
+            case "text_delta":
+                self._log.add_text(event.text_delta.text)
+            case "thinking_delta":
+                self._log.add_thinking(event.thinking_delta.text)
+            case "tool_call_delta":
+                piece = event.tool_call_delta
+                head = CallHead(piece.tool_call_id, piece.name)
+                self._log.add_call_piece(head, piece.arguments, begins_call=piece.begins_call)
+            case "tool_call":
+                call = event.tool_call
+                self._log.complete_call(CallHead(call.tool_call_id, call.name), call.block_json)
+            case _:
+                return
+        self._notify()
 
     @property
     def attempt_count(self) -> int:
@@ -58,19 +74,41 @@ class Spoken:
 
     @property
     def message(self) -> message_pb2.Message | None:
-        """The answer as far as it has come; None if nothing was said."""
-        text = self._text.decode()
-        if not text.strip():
+        """The answer as far as it has come, without calls of tools; None if it has no text."""
+        outputs = self._log.outputs
+        if not any(isinstance(one, SaidText) and one.text.strip() for one in outputs):
             return None
-        said = message_pb2.ContentBlock(text=message_pb2.Text(text=text))
-        return message_pb2.Message(role=message_pb2.ROLE_ASSISTANT, model=self._model, content=[said])
+        return message_pb2.Message(
+            role=message_pb2.ROLE_ASSISTANT, model=self._model, content=map(_render_block, outputs)
+        )
 
-    def piece(self, offset: int) -> str:
-        """Return what was said behind the first `offset` bytes, up to 64 KiB of it."""
-        end = offset + _PIECE_BYTES
-        while end < len(self._text) and self._text[end] & 0xC0 == 0x80:  # Within a character.
-            end -= 1
-        return self._text[offset:end].decode()
+    def pieces(self, offset: int) -> list[live_event_pb2.DraftPiece]:
+        """Return what was said behind the first `offset` bytes, as much as one call takes."""
+        return [_render(piece) for piece in self._log.pieces_behind(offset, _CALL_BYTES, _CALL_PIECES)]
+
+
+def _render_block(said: SaidText | SaidThinking) -> message_pb2.ContentBlock:
+    if isinstance(said, SaidText):
+        return message_pb2.ContentBlock(text=message_pb2.Text(text=said.text))
+    # Without the provider's signature, so no provider gets it again.
+    return message_pb2.ContentBlock(thinking=message_pb2.Thinking(text=said.text))
+
+
+def _render(said: Said) -> live_event_pb2.DraftPiece:
+    match said:
+        case SaidText():
+            return live_event_pb2.DraftPiece(text=said.text)
+        case SaidThinking():
+            return live_event_pb2.DraftPiece(thinking=said.text)
+        case SaidCall():
+            call = said.call
+            part = live_event_pb2.ToolCallPiece(
+                tool_call_id=call.tool_call_id,
+                name=call.name,
+                arguments=said.text,
+                begins_call=said.begins_call,
+            )
+            return live_event_pb2.DraftPiece(tool_call=part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +179,8 @@ class Drafts:
         answer: _SpokenAnswer,
     ) -> float:
         """Write the next piece, and return the pause before the one after it."""
-        text = answer.spoken.piece(draft.offset)
-        if not text:
+        pieces = answer.spoken.pieces(draft.offset)
+        if not pieces:
             return 0.0
         request = pb.WriteDraftRequest(
             session_id=session_id,
@@ -151,7 +189,7 @@ class Drafts:
             after_seq=answer.after_seq,
             model=answer.spoken.model,
             offset=draft.offset,
-            text=text,
+            pieces=pieces,
         )
         began = asyncio.get_running_loop().time()
         try:
@@ -169,7 +207,7 @@ class Drafts:
             self._spoke.set()
             return _OUTAGE_PAUSE_SECONDS
         draft.offset, draft.is_open = written.end_offset, written.accepts_more
-        self._spoke.set()  # A piece is bounded, the server may have lost some, and more was said.
+        self._spoke.set()  # A call is bounded, the server may have lost some, and more was said.
         return max(0.0, began + _PAUSE_SECONDS - asyncio.get_running_loop().time())
 
 

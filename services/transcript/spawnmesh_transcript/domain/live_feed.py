@@ -1,62 +1,86 @@
-"""The order in which a watcher gets entries and drafts, so that the text of each draft is either
-confirmed by an entry or retracted.
+"""The order in which a watcher gets entries and drafts, so that each draft is either confirmed by
+an entry or retracted.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from spawnmesh_transcript.domain.drafts import DraftId, LiveDraft
+from spawnmesh_transcript.domain.drafts import (
+    DraftId,
+    LiveDraft,
+    OutputKind,
+    Piece,
+    content_of,
+    pieces_behind,
+)
 
-# The bytes behind the first one of a character in UTF-8. A caller may have made the position.
-_WITHIN_CHARACTER = [bytes([byte]) for byte in range(0x80, 0xC0)]
+DIGEST_BYTES = 16
+"""Of SHA-256, in a position. A digest protects from an accident, not from who made the position."""
 
 
 @dataclass(frozen=True, slots=True)
-class FeedPosition:
-    """A position in the feed: entries up to `seq` were sent and, of the open draft, `end_offset`
-    bytes, whose SHA-256 is `digest`.
-    """
+class SentOutput:
+    """The number of bytes that were sent of one kind of output, and their digest if any were."""
 
-    seq: int = 0
-    draft: DraftId | None = None
-    end_offset: int = 0
+    size: int = 0
     digest: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
+class FeedPosition:
+    """A position in the feed: entries up to `seq` were sent and, of the open draft, the outputs of
+    each kind, in the order of OutputKind.
+    """
+
+    seq: int = 0
+    draft: DraftId | None = None
+    sent: tuple[SentOutput, ...] = (SentOutput(),) * len(OutputKind)
+
+    @property
+    def end_offset(self) -> int:
+        """The number of bytes of the draft that were sent."""
+        return sum(one.size for one in self.sent)
+
+    @property
+    def sizes(self) -> dict[OutputKind, int]:
+        """The number of bytes of each kind."""
+        return {kind: one.size for kind, one in zip(OutputKind, self.sent, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
 class FedEntry:
-    """An entry as the feed sees it. `answer` is the text of a run's answer in UTF-8; None for any
-    other entry.
+    """An entry as the feed sees it. `answer` has the pieces of a run's answer; None for any other
+    entry.
     """
 
     seq: int
     run_id: str
     epoch: int
-    answer: bytes | None
+    answer: tuple[Piece, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text that follows what was sent of the draft before."""
+    """A piece that follows what was sent of the draft before."""
 
     draft: DraftId
     model: str
-    text: str
+    piece: Piece
     begins_draft: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Retracted:
-    """The text that was sent of the draft does not count."""
+    """What was sent of the draft does not count."""
 
     draft: DraftId
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The entry of this seq was appended. If it completes the draft, its text is what was sent."""
+    """The entry of this seq was appended. If it completes the draft, it is what was sent."""
 
     seq: int
     completes_draft: bool
@@ -74,21 +98,22 @@ class LiveFeed:
     """
 
     position: FeedPosition
-    # Over what was sent; None if the position was given, and its text was not seen here.
-    _digest: Any = field(default=None, init=False)
+    # Over what was sent of each kind; None if the position was given, and that was not seen here.
+    _digests: dict[OutputKind, Any] | None = field(default=None, init=False)
 
     @property
     def wanted_offset(self) -> int:
         """The offset from which on the feed needs the pieces of the open draft."""
-        return self.position.end_offset if self._digest is not None else 0
+        return self.position.end_offset if self._digests is not None else 0
 
     def take_entry(self, entry: FedEntry) -> Iterator[tuple[FeedEvent, FeedPosition]]:
         """Yield the events of the next entry."""
         open_draft, completes = self.position.draft, False
         if open_draft is not None and entry.answer is not None and _is_of(entry, open_draft):
-            completes = self._continues(entry.answer)
-            if completes:
-                yield from self._grow(open_draft, "", entry.answer[self.position.end_offset :])
+            rest = self._rest_of(entry.answer)
+            completes = rest is not None
+            if rest is not None:
+                yield from self._grow(open_draft, "", rest)
             else:
                 yield self._retract(open_draft)
         kept = None if completes else self.position.draft
@@ -100,59 +125,60 @@ class LiveFeed:
         open_draft = self.position.draft
         if open_draft is not None and (draft is None or draft.draft != open_draft):
             yield self._retract(open_draft)
-        if draft is None:
+        if draft is None or not draft.pieces:
             return
-        if draft.draft == open_draft and self._begins(draft):
-            yield from self._verify(draft)
-        yield from self._take_pieces(draft)
+        if draft.pieces[0].offset == 0:
+            yield from self._take_whole(draft)
+        elif draft.pieces[0].offset == self.position.end_offset and self._digests is not None:
+            yield from self._grow(draft.draft, draft.model, [stored.piece for stored in draft.pieces])
+        else:
+            self._digests = None  # The server lost some of it: read the draft from its beginning.
 
-    @staticmethod
-    def _begins(draft: LiveDraft) -> bool:
-        """Return whether the draft is here from its beginning."""
-        return bool(draft.pieces) and draft.pieces[0].offset == 0
-
-    def _verify(self, draft: LiveDraft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
-        """Compare the draft with what was sent of it before the watcher came back."""
-        text = b"".join(piece.text for piece in draft.pieces)
-        self._digest = None
-        if len(text) < self.position.end_offset:
-            return  # The server lost some of it. The run writes it again.
-        if not self._continues(text):
+    def _take_whole(self, draft: LiveDraft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
+        """Continue a draft that is here from its beginning."""
+        pieces = [stored.piece for stored in draft.pieces]
+        if draft.draft == self.position.draft:
+            self._digests = None
+            if sum(piece.size for piece in pieces) < self.position.end_offset:
+                return  # The server lost some of it. The run writes it again.
+            rest = self._rest_of(pieces)
+            if rest is not None:
+                yield from self._grow(draft.draft, draft.model, rest)
+                return
             yield self._retract(draft.draft)
+        yield from self._grow(draft.draft, draft.model, pieces)
 
-    def _take_pieces(self, draft: LiveDraft) -> Iterator[tuple[FeedEvent, FeedPosition]]:
-        if self.position.draft is not None and self._digest is None:
-            return
-        if not self._begins(draft) and draft.pieces and draft.pieces[0].offset != self.position.end_offset:
-            self._digest = None  # The server lost some of it: read the draft from its beginning.
-            return
-        for piece in draft.pieces:
-            known = max(0, self.position.end_offset - piece.offset)
-            yield from self._grow(draft.draft, draft.model, piece.text[known:])
+    def _rest_of(self, pieces: Iterable[Piece]) -> list[Piece] | None:
+        """Return what follows what was sent of the draft; None if the pieces begin otherwise."""
+        whole, digests = tuple(pieces), {}
+        for kind, sent in zip(OutputKind, self.position.sent, strict=True):
+            content = content_of(whole, kind)
+            digests[kind] = hashlib.sha256(content[: sent.size])
+            if len(content) < sent.size or SentOutput(sent.size, _digest(digests[kind], sent.size)) != sent:
+                return None
+        try:
+            rest = list(pieces_behind(whole, self.position.sizes))
+        except ValueError:
+            return None
+        self._digests = digests
+        return rest
 
-    def _continues(self, text: bytes) -> bool:
-        """Return whether the text begins with what was sent of the draft."""
-        end = self.position.end_offset
-        if len(text) < end or text[end : end + 1] in _WITHIN_CHARACTER:
-            return False
-        digest = hashlib.sha256(text[:end])
-        if digest.digest() != self.position.digest:
-            return False
-        self._digest = digest
-        return True
-
-    def _grow(self, draft: DraftId, model: str, text: bytes) -> Iterator[tuple[FeedEvent, FeedPosition]]:
-        if not text:
-            return
-        begins = self.position.draft is None
-        if begins:
-            self._digest = hashlib.sha256()
-        elif self._digest is None:
-            raise RuntimeError("a draft grows whose beginning was not seen")
-        self._digest.update(text)
-        end = self.position.end_offset + len(text)
-        self.position = FeedPosition(self.position.seq, draft, end, self._digest.digest())
-        yield Delta(draft, model, text.decode(), begins), self.position
+    def _grow(
+        self, draft: DraftId, model: str, pieces: Iterable[Piece]
+    ) -> Iterator[tuple[FeedEvent, FeedPosition]]:
+        for piece in pieces:
+            begins = self.position.draft is None
+            if begins:
+                self._digests = {kind: hashlib.sha256() for kind in OutputKind}
+            elif self._digests is None:
+                raise RuntimeError("a draft grows whose beginning was not seen")
+            assert self._digests is not None
+            self._digests[piece.kind].update(piece.content)
+            sizes = self.position.sizes
+            sizes[piece.kind] += piece.size
+            sent = tuple(SentOutput(sizes[kind], _digest(self._digests[kind], sizes[kind])) for kind in sizes)
+            self.position = FeedPosition(self.position.seq, draft, sent)
+            yield Delta(draft, model, piece, begins), self.position
 
     def _retract(self, draft: DraftId) -> tuple[FeedEvent, FeedPosition]:
         self._move(self.position.seq, None)
@@ -161,10 +187,14 @@ class LiveFeed:
     def _move(self, seq: int, draft: DraftId | None) -> None:
         """Go on to the seq, and forget the open draft unless it is the one that is kept."""
         if draft is None:
-            self._digest = None
+            self._digests = None
             self.position = FeedPosition(seq)
         else:
-            self.position = FeedPosition(seq, draft, self.position.end_offset, self.position.digest)
+            self.position = FeedPosition(seq, draft, self.position.sent)
+
+
+def _digest(hashed: Any, size: int) -> bytes:
+    return bytes(hashed.digest()[:DIGEST_BYTES]) if size else b""
 
 
 def _is_of(entry: FedEntry, draft: DraftId) -> bool:

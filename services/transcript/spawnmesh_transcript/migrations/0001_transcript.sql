@@ -184,8 +184,7 @@ create table appends (
     primary key (tenant_id, session_id, request_id)
 );
 
--- The text of the answer that the current writer's model is giving: one row for each piece, without
--- gaps. A draft is the newest number of the claim's epoch. Only the draft of the current claim is
+-- The answer that the current writer's model is giving: one row for each piece, without gaps. A draft is the newest number of the claim's epoch. Only the draft of the current claim is
 -- valid, and until the claim appends an answer behind after_seq. Pieces of other drafts are left to
 -- the next draft, the end of the claim and the deletion of the transcript, which delete them.
 create table draft_pieces (
@@ -194,13 +193,19 @@ create table draft_pieces (
     epoch        bigint not null,
     number       bigint not null,
     place        bigint not null, -- Of the piece in its draft, from 1.
-    begin_offset bigint not null, -- In bytes.
+    begin_offset bigint not null, -- In bytes, over pieces of all kinds.
     end_offset   bigint not null,
     run_id       text   not null,
     after_seq    bigint not null, -- The head when the model was asked.
     model        text   not null,
-    text         bytea  not null, -- In UTF-8.
-    primary key (tenant_id, session_id, epoch, number, begin_offset)
+    kind         text   not null check (kind in ('TEXT', 'THINKING', 'TOOL_CALL')),
+    -- Of a tool call: its id, its tool, and whether the piece is its first.
+    tool_call_id text    not null default '',
+    tool_name    text    not null default '',
+    begins_call  boolean not null default false,
+    text         bytea  not null, -- In UTF-8. Of a tool call: of the JSON text of its arguments.
+    primary key (tenant_id, session_id, epoch, number, begin_offset),
+    check (end_offset > begin_offset)
 );
 
 -- One row for each import of a session file: its progress. State: IMPORTING -> COMPLETE, or

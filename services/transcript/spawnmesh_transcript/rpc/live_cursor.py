@@ -10,8 +10,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from spawnmesh_core.errors import invalid
 
-from spawnmesh_transcript.domain.drafts import DraftId
-from spawnmesh_transcript.domain.live_feed import FeedPosition
+from spawnmesh_transcript.domain.drafts import DraftId, OutputKind
+from spawnmesh_transcript.domain.live_feed import FeedPosition, SentOutput
 
 _NUMBERS = range(2**63)
 _TEXT = re.compile(r"[\x20-\x7e]{1,128}")
@@ -21,8 +21,8 @@ def render_cursor(session_id: str, incarnation: str, position: FeedPosition) -> 
     """Return the cursor of the position."""
     parts: list[object] = [session_id, incarnation, position.seq]
     if (draft := position.draft) is not None:
-        digest = position.digest.hex()
-        parts += [draft.run_id, draft.epoch, draft.number, position.end_offset, digest]
+        parts += [draft.run_id, draft.epoch, draft.number]
+        parts += [[one.size, one.digest.hex()] for one in position.sent]
     return urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
@@ -47,12 +47,21 @@ def _position_of(parts: object, session_id: str) -> tuple[str, FeedPosition]:
     match parts[1:]:
         case [str(incarnation), int(seq)]:
             position = FeedPosition(_number(seq))
-        case [str(incarnation), int(seq), str(run_id), int(epoch), int(number), int(end), str(digest)]:
+        case [str(incarnation), int(seq), str(run_id), int(epoch), int(number), *sent] if len(sent) == len(
+            OutputKind
+        ):
             draft = DraftId(_text(run_id), _number(epoch), _number(number))
-            position = FeedPosition(_number(seq), draft, _number(end), bytes.fromhex(digest))
+            position = FeedPosition(_number(seq), draft, tuple(map(_sent, sent)))
         case _:
             raise ValueError("another shape")
     return _text(incarnation), position
+
+
+def _sent(value: object) -> SentOutput:
+    match value:
+        case [int(size), str(digest)]:
+            return SentOutput(_number(size), bytes.fromhex(digest))
+    raise ValueError("another output")
 
 
 def _number(value: int) -> int:

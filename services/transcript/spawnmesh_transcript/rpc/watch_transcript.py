@@ -8,10 +8,17 @@ from collections.abc import AsyncGenerator, Iterator
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import live_service_pb2 as pb
-from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, DraftRetracted, EntryAppended
+from spawnmesh.transcript.v1.live_event_pb2 import (
+    DraftDelta,
+    DraftRetracted,
+    EntryAppended,
+    ToolCallPiece,
+)
+from spawnmesh_core.call_blocks import arguments_in
 from spawnmesh_core.errors import not_found
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_transcript.domain.drafts import DraftCall, OutputKind, Piece
 from spawnmesh_transcript.domain.live_feed import (
     Appended,
     Delta,
@@ -78,12 +85,25 @@ def _events(feed: LiveFeed, page: LivePage) -> Iterator[tuple[pb.WatchTranscript
             yield _render(event, None), behind
 
 
-def _answer_of(entry: entry_pb2.Entry) -> bytes | None:
-    """Return the text of an answer in UTF-8; None for any other entry."""
+def _answer_of(entry: entry_pb2.Entry) -> tuple[Piece, ...] | None:
+    """Return the pieces of an answer; None for any other entry."""
     message = entry.body.message
     if message.role != message_pb2.ROLE_ASSISTANT:
         return None
-    return "".join(block.text.text for block in message.content).encode()
+    return tuple(piece for block in message.content if (piece := _piece_of(block)).size)
+
+
+def _piece_of(block: message_pb2.ContentBlock) -> Piece:
+    match block.WhichOneof("block"):
+        case "thinking":
+            return Piece(OutputKind.THINKING, block.thinking.text.encode())
+        case "tool_call":
+            call = block.tool_call
+            arguments = arguments_in(call.tool_call_id, call.name, call.block_json)
+            head = DraftCall(call.tool_call_id, call.name)
+            return Piece(OutputKind.TOOL_CALL, arguments.encode(), head, begins_call=True)
+        case _:
+            return Piece(OutputKind.TEXT, block.text.text.encode())
 
 
 def _render(event: FeedEvent, entry: entry_pb2.Entry | None) -> pb.WatchTranscriptResponse:
@@ -93,13 +113,22 @@ def _render(event: FeedEvent, entry: entry_pb2.Entry | None) -> pb.WatchTranscri
                 entry_appended=EntryAppended(entry=entry, completes_draft=event.completes_draft)
             )
         case Delta():
-            return pb.WatchTranscriptResponse(
-                draft_delta=DraftDelta(
-                    run_id=event.draft.run_id,
-                    model=event.model,
-                    text=event.text,
-                    begins_draft=event.begins_draft,
-                )
-            )
+            return pb.WatchTranscriptResponse(draft_delta=_render_delta(event))
         case Retracted():
             return pb.WatchTranscriptResponse(draft_retracted=DraftRetracted(run_id=event.draft.run_id))
+
+
+def _render_delta(delta: Delta) -> DraftDelta:
+    piece, text = delta.piece, delta.piece.text.decode()
+    rendered = DraftDelta(run_id=delta.draft.run_id, model=delta.model, begins_draft=delta.begins_draft)
+    match piece.kind:
+        case OutputKind.TEXT:
+            rendered.text = text
+        case OutputKind.THINKING:
+            rendered.thinking = text
+        case OutputKind.TOOL_CALL if piece.call is not None:
+            call = piece.call
+            part = ToolCallPiece(tool_call_id=call.tool_call_id, name=call.name, arguments=text)
+            part.begins_call = piece.begins_call
+            rendered.tool_call.CopyFrom(part)
+    return rendered

@@ -1,6 +1,9 @@
-"""Drafts: the text of the answer that the writer's model is giving."""
+"""Drafts: the answer that the writer's model is giving."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.pipelines import Statement
@@ -10,10 +13,13 @@ from spawnmesh_transcript.domain.drafts import (
     MAX_DRAFT_BYTES,
     MAX_ENTRIES_MEANWHILE,
     MAX_PIECES,
+    DraftCall,
     DraftId,
-    DraftPiece,
     LiveDraft,
+    OutputKind,
     Piece,
+    StoredPiece,
+    WrittenPieces,
 )
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
@@ -34,20 +40,30 @@ class Written:
     is_open: bool
 
 
-async def write_draft(database: Database, key: Key, piece: DraftPiece) -> Written | None:
-    """Add the piece if it follows the newest one of its draft, in one round trip.
+async def write_draft(database: Database, key: Key, written: WrittenPieces) -> Written | None:
+    """Add the pieces if they follow the newest one of their draft, in one round trip.
 
     Returns None if there is no transcript.
     """
+    sizes = [piece.size for piece in written.pieces]
+    ends = list(accumulate(sizes, initial=written.offset))
     parameters = key_parameters(
         key,
-        run_id=piece.draft.run_id,
-        epoch=piece.draft.epoch,
-        number=piece.draft.number,
-        after_seq=piece.after_seq,
-        model=piece.model,
-        offset=piece.offset,
-        text=piece.text,
+        run_id=written.draft.run_id,
+        epoch=written.draft.epoch,
+        number=written.draft.number,
+        after_seq=written.after_seq,
+        model=written.model,
+        offset=written.offset,
+        end_offset=written.end_offset,
+        begins=ends[:-1],
+        ends=ends[1:],
+        kinds=[piece.kind.value for piece in written.pieces],
+        call_ids=[piece.call.tool_call_id if piece.call is not None else "" for piece in written.pieces],
+        names=[piece.call.name if piece.call is not None else "" for piece in written.pieces],
+        begin_calls=[piece.begins_call for piece in written.pieces],
+        texts=[piece.text for piece in written.pieces],
+        count=len(written.pieces),
         max_bytes=MAX_DRAFT_BYTES,
         max_pieces=MAX_PIECES,
         max_entries=MAX_ENTRIES_MEANWHILE,
@@ -85,5 +101,11 @@ async def read_draft(
     return LiveDraft(
         DraftId(claim.run_id, claim.epoch, first["number"]),
         first["model"],
-        tuple(Piece(row["begin_offset"], row["text"]) for row in rows if row["text"] is not None),
+        tuple(StoredPiece(row["begin_offset"], _piece(row)) for row in rows if row["text"] is not None),
     )
+
+
+def _piece(row: Mapping[str, Any]) -> Piece:
+    kind = OutputKind(row["kind"])
+    call = DraftCall(row["tool_call_id"], row["tool_name"]) if kind is OutputKind.TOOL_CALL else None
+    return Piece(kind, row["text"], call, row["begins_call"])

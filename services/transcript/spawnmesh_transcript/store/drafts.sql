@@ -1,9 +1,8 @@
 -- name: write_draft
--- Follows `join_writers`. Adds a piece to the draft of a claim if the claim is current, the tenant
+-- Follows `join_writers`. Adds pieces to the draft of a claim if the claim is current, the tenant
 -- does not mask secrets, after_seq is at or shortly before the head, the claim has appended no
--- answer behind it, no newer draft of it has begun, and the piece follows the newest one and is not
--- one too many. The first piece of a draft deletes the pieces of
--- earlier ones. Returns the head, and the draft after that; no row if there is no transcript that
+-- answer behind it, no newer draft of it has begun, and the pieces follow the newest one and are not
+-- too many. The first piece of a draft deletes the pieces of earlier ones. Returns the head, and the draft after that; no row if there is no transcript that
 -- can be written. Shares the lock of the transcript's row until commit, so that no claim ends and
 -- no deletion begins meanwhile. Indexes: primary keys.
 with head as materialized (
@@ -35,13 +34,20 @@ with head as materialized (
 ), added as (
     insert into draft_pieces (
         tenant_id, session_id, epoch, number, place, begin_offset, end_offset, run_id, after_seq, model,
-        text
+        kind, tool_call_id, tool_name, begins_call, text
     )
-    select %(tenant_id)s, %(session_id)s, %(epoch)s, %(number)s, d.old_place + 1,
-        d.old_offset, d.old_offset + octet_length(%(text)b), %(run_id)s, %(after_seq)s, %(model)s, %(text)b
+    select %(tenant_id)s, %(session_id)s, %(epoch)s, %(number)s, d.old_place + p.place,
+        p.begin_offset, p.end_offset, %(run_id)s, %(after_seq)s, %(model)s,
+        p.kind, p.tool_call_id, p.tool_name, p.begins_call, p.text
     from draft d
-    where d.is_open and d.old_offset = %(offset)s and d.old_place < %(max_pieces)s
-        and d.old_offset + octet_length(%(text)b) <= %(max_bytes)s
+    cross join unnest(
+        %(begins)s::bigint[], %(ends)s::bigint[], %(kinds)s::text[], %(call_ids)s::text[],
+        %(names)s::text[], %(begin_calls)s::boolean[], %(texts)s::bytea[]
+    ) with ordinality as p (
+        begin_offset, end_offset, kind, tool_call_id, tool_name, begins_call, text, place
+    )
+    where d.is_open and d.old_offset = %(offset)s and d.old_place + %(count)s <= %(max_pieces)s
+        and %(end_offset)s <= %(max_bytes)s
     on conflict do nothing
     returning end_offset
 ), replaced as (
@@ -51,8 +57,8 @@ with head as materialized (
         and exists (select from added) and %(offset)s = 0
 )
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch,
-    is_open and old_place < %(max_pieces)s as is_open,
-    coalesce((select end_offset from added), old_offset) as end_offset
+    is_open and old_place + %(count)s <= %(max_pieces)s as is_open,
+    coalesce((select max(end_offset) from added), old_offset) as end_offset
 from draft;
 
 -- name: read_draft
@@ -79,10 +85,10 @@ with newest as materialized (
                 and role = 'ASSISTANT' and writer_epoch = %(writer_epoch)s
         )
 )
-select v.number, v.model, p.begin_offset, p.text
+select v.number, v.model, p.begin_offset, p.kind, p.tool_call_id, p.tool_name, p.begins_call, p.text
 from valid v
 left join lateral (
-    select begin_offset, text
+    select begin_offset, kind, tool_call_id, tool_name, begins_call, text
     from draft_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch = %(writer_epoch)s
         and number = v.number and begin_offset >= v.offset

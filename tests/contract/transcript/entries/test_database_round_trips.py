@@ -8,7 +8,7 @@ import pytest
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_transcript.domain.appends import Append
-from spawnmesh_transcript.domain.drafts import DraftId, DraftPiece
+from spawnmesh_transcript.domain.drafts import DraftId, OutputKind, Piece, WrittenPieces
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
@@ -80,9 +80,10 @@ async def _release(database: Database, key: Key, first: Append) -> object:
 
 
 async def _drafted(database: Database, key: Key, first: Append) -> object:
-    piece = DraftPiece(DraftId(CLAIM.run_id, CLAIM.epoch, 1), 1, "p/m", 0, b"text")
+    pieces = (Piece(OutputKind.TEXT, b"text"), Piece(OutputKind.THINKING, b"thinking"))
+    piece = WrittenPieces(DraftId(CLAIM.run_id, CLAIM.epoch, 1), 1, "p/m", 0, pieces)
     written = await draft_store.write_draft(database, key, piece)
-    return written is not None and written.end_offset == 4
+    return written is not None and written.end_offset == 12
 
 
 async def _scan(database: Database, key: Key, first: Append) -> object:
