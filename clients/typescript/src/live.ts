@@ -6,10 +6,20 @@ import type {
   WatchSessionRequestSchema,
   WatchSessionResponse,
 } from "./gen/spawnmesh/session/v1/session_service_pb.js";
+import type { DraftDelta } from "./gen/spawnmesh/transcript/v1/live_event_pb.js";
 import { present } from "./names.js";
 import { continued } from "./retry.js";
 import type { Connection } from "./session.js";
 import { eventView, type SessionEvent } from "./views.js";
+
+/** An answer that is not an entry yet. */
+interface Draft {
+  readonly runId: string;
+  /** Undefined if the rest of the answer comes from the stored entry. */
+  readonly model: string | undefined;
+  /** The event is the first one of an answer. */
+  readonly beginsDraft: boolean;
+}
 
 /**
  * One event of `live`. `type` says which kind it is, and `sessionId` in which session it happened. Pass
@@ -18,21 +28,24 @@ import { eventView, type SessionEvent } from "./views.js";
 export type LiveEvent = { readonly cursor: string; readonly sessionId: string } & (
   | { readonly type: "state"; readonly event: SessionEvent }
   /** Text of the answer that a model is giving. It follows the text of the same answer before it. */
-  | {
-      readonly type: "text";
-      readonly text: string;
-      readonly runId: string;
-      /** Undefined if the text comes from the stored answer. */
-      readonly model: string | undefined;
-      /** The text is the first one of an answer. */
-      readonly beginsDraft: boolean;
-    }
-  /** The text since the last `beginsDraft` of this session does not count. Take it back. */
+  | (Draft & { readonly type: "text"; readonly text: string })
+  /** Thinking of the model. It follows the thinking of the same answer before it. */
+  | (Draft & { readonly type: "thinking"; readonly thinking: string })
+  /** A part of a tool call. It follows the parts of the same answer before it, or begins another call. */
+  | (Draft & {
+      readonly type: "toolCall";
+      readonly toolCallId: string;
+      readonly name: string;
+      /** JSON text to append to the arguments of the newest call. */
+      readonly arguments: string;
+      readonly beginsCall: boolean;
+    })
+  /** What came since the last `beginsDraft` of this session does not count. Take it back. */
   | { readonly type: "retracted"; readonly runId: string }
   | {
       readonly type: "entry";
       readonly entry: Entry;
-      /** The entry is the answer whose text came before: its text is exactly that. */
+      /** The entry is the answer that came before: it has exactly that. */
       readonly completesDraft: boolean;
     }
 );
@@ -94,15 +107,30 @@ function liveEvent({ cursor, sessionId, event }: WatchSessionResponse): LiveEven
   switch (event.case) {
     case "sessionEvent":
       return { ...where, type: "state", event: eventView(event.value) };
-    case "draftDelta": {
-      const { text, runId, model, beginsDraft } = event.value;
-      return { ...where, type: "text", text, runId, model: present(model), beginsDraft };
-    }
+    case "draftDelta":
+      return draftEvent(where, event.value);
     case "draftRetracted":
       return { ...where, type: "retracted", runId: event.value.runId };
     case "entryAppended": {
       const { entry, completesDraft } = event.value;
       return entry && { ...where, type: "entry", entry: entryView(entry), completesDraft };
+    }
+    default:
+      return undefined;
+  }
+}
+
+function draftEvent(where: { cursor: string; sessionId: string }, delta: DraftDelta): LiveEvent | undefined {
+  const { runId, model, beginsDraft, delta: part } = delta;
+  const draft = { ...where, runId, model: present(model), beginsDraft };
+  switch (part.case) {
+    case "text":
+      return { ...draft, type: "text", text: part.value };
+    case "thinking":
+      return { ...draft, type: "thinking", thinking: part.value };
+    case "toolCall": {
+      const { toolCallId, name, arguments: json, beginsCall } = part.value;
+      return { ...draft, type: "toolCall", toolCallId, name, arguments: json, beginsCall };
     }
     default:
       return undefined;

@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { WireType } from "@bufbuild/protobuf/wire";
 import { Code } from "@connectrpc/connect";
 import type { LiveEvent } from "@spawnmesh/client";
 import { Role } from "#dist/gen/spawnmesh/content/v1/message_pb.js";
 import { RunState, SessionEventKind } from "#dist/gen/spawnmesh/session/v1/session_pb.js";
 import { WatchSessionResponseSchema } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
+import type { DraftDeltaSchema } from "#dist/gen/spawnmesh/transcript/v1/live_event_pb.js";
 import { happened, refusal, type Watched, watched } from "./server.js";
 
 const ID = "ses_00000000000000000000000000";
@@ -17,7 +18,16 @@ const closed = (number: bigint, sessionId = ID): Watched =>
   happened({ number, kind: SessionEventKind.CLOSED }, sessionId);
 
 function delta(cursor: string, text: string, beginsDraft = false, model = "a/b"): Watched {
-  const value = { runId: "run_1", model, text, beginsDraft };
+  return grown(cursor, { case: "text", value: text }, beginsDraft, model);
+}
+
+function grown(
+  cursor: string,
+  part: MessageInitShape<typeof DraftDeltaSchema>["delta"],
+  beginsDraft: boolean,
+  model = "a/b",
+): Watched {
+  const value = { runId: "run_1", model, delta: part, beginsDraft };
   return { cursor, sessionId: ID, event: { case: "draftDelta", value } };
 }
 
@@ -45,6 +55,10 @@ function shown(event: LiveEvent): readonly unknown[] {
       return [event.cursor, "state", event.event.runState ?? event.event.type];
     case "text":
       return [event.cursor, "text", event.text, event.beginsDraft, event.runId, event.model];
+    case "thinking":
+      return [event.cursor, "thinking", event.thinking, event.beginsDraft, event.runId, event.model];
+    case "toolCall":
+      return [event.cursor, event.toolCallId, event.name, event.arguments, event.beginsCall, event.beginsDraft];
     case "retracted":
       return [event.cursor, "retracted", event.runId];
     case "entry":
@@ -65,8 +79,12 @@ test("events of every kind are plain values, until the stream ends", async (t) =
     yield happened({ number: 1n, kind: SessionEventKind.RUN, runState: RunState.RUNNING }, ID);
     yield delta("d1", "Good ", true);
     yield retracted("d2");
-    yield delta("d3", "Good ", true);
+    yield grown("t1", { case: "thinking", value: "Hm." }, true);
+    yield delta("d3", "Good ");
     yield delta("d4", "day.", false, "");
+    const call = { toolCallId: "call_1", name: "read_file", arguments: "{}", beginsCall: true };
+    yield grown("t2", { case: "toolCall", value: call }, false);
+    yield grown("t3", { case: undefined }, false);
     yield answer("d5", 2n, "Good day.", true);
     yield answer("d6", 3n, "It is late.", false);
     yield closed(2n);
@@ -77,14 +95,16 @@ test("events of every kind are plain values, until the stream ends", async (t) =
     ["c1", "state", "RUNNING"],
     ["d1", "text", "Good ", true, "run_1", "a/b"],
     ["d2", "retracted", "run_1"],
-    ["d3", "text", "Good ", true, "run_1", "a/b"],
+    ["t1", "thinking", "Hm.", true, "run_1", "a/b"],
+    ["d3", "text", "Good ", false, "run_1", "a/b"],
     ["d4", "text", "day.", false, "run_1", undefined],
+    ["t2", "call_1", "read_file", "{}", true, false],
     ["d5", "entry", 2, true],
     ["d6", "entry", 3, false],
     ["c2", "state", "CLOSED"],
   ]);
   assert(events.every(({ sessionId }) => sessionId === ID));
-  const { body } = (events[5] as LiveEvent & { type: "entry" }).entry;
+  const { body } = (events[7] as LiveEvent & { type: "entry" }).entry;
   assert.equal(body.type === "message" && body.text, "Good day.");
 });
 

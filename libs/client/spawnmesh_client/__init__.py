@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         LiveEvent,
         SessionChanged,
         TextDelta,
+        ThinkingDelta,
+        ToolCallDelta,
     )
     from spawnmesh_client.operations import Operation
     from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
@@ -90,6 +92,7 @@ _NAMES = {
     "spawnmesh_client.client": ("Mesh", "connect"),
     "spawnmesh_client.live": (
         "DraftRetracted", "EntryAppended", "LiveEvent", "SessionChanged", "TextDelta",
+        "ThinkingDelta", "ToolCallDelta",
     ),
     "spawnmesh_client.operations": ("Operation",),
     "spawnmesh_client.outcomes": ("Result", "RunFailed", "RunNotDone"),
@@ -173,6 +176,8 @@ __all__ = [
     "SignatureRefused",
     "Tenant",
     "TextDelta",
+    "ThinkingDelta",
+    "ToolCallDelta",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

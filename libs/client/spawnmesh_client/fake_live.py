@@ -5,10 +5,12 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
+from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ContentBlock
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, EntryAppended
+from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, EntryAppended, ToolCallPiece
+from spawnmesh_core.call_blocks import arguments_in
 from spawnmesh_core.errors import MeshError, invalid
 from spawnmesh_core.status import Status
 
@@ -22,13 +24,13 @@ _MEMBER = re.compile(r"(ses_\w+)\.(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 @dataclass(slots=True)
 class _Position:
-    """The number of the last event, the seq of the last entry, and the characters of the next
+    """The number of the last event, the seq of the last entry, and the number of deltas of the next
     answer that were sent.
     """
 
     number: int = 0
     seq: int = 0
-    offset: int = 0
+    delta_count: int = 0
 
 
 class WatchedFamily:
@@ -40,7 +42,7 @@ class WatchedFamily:
         self._positions = self._parse()
 
     async def messages(self) -> AsyncIterator[WatchSessionResponse]:
-        """Yield what is behind the cursor. The text of an answer comes in two deltas before it."""
+        """Yield what is behind the cursor. Each text of an answer comes in two deltas before it."""
         self._look(self._request.session_id)
         while self._positions:
             looked_at = list(self._positions)
@@ -85,17 +87,19 @@ class WatchedFamily:
     @staticmethod
     def _entries(position: _Position, record: SessionRecord) -> Iterator[WatchSessionResponse]:
         for entry in record.entries[position.seq :]:
-            for end, delta in _deltas(entry, position.offset):
-                position.offset = end
+            deltas = _deltas(entry)
+            for delta in deltas[position.delta_count :]:
+                position.delta_count += 1
                 yield WatchSessionResponse(draft_delta=delta)
-            position.seq, position.offset = entry.seq, 0
-            appended = EntryAppended(entry=entry, completes_draft=bool(_answer(entry)))
+            position.seq, position.delta_count = entry.seq, 0
+            appended = EntryAppended(entry=entry, completes_draft=bool(deltas))
             yield WatchSessionResponse(entry_appended=appended)
 
     @property
     def _cursor(self) -> str:
         members = [
-            f"{session_id}.{one.number}.{one.seq}.{one.offset}" for session_id, one in self._positions.items()
+            f"{session_id}.{one.number}.{one.seq}.{one.delta_count}"
+            for session_id, one in self._positions.items()
         ]
         return "~".join([self._scope, *members])
 
@@ -123,18 +127,27 @@ def _is_end(event: session_pb2.SessionEvent) -> bool:
     return ends_run(event) or event.kind in _TERMINAL
 
 
-def _deltas(entry: Entry, offset: int) -> Iterator[tuple[int, DraftDelta]]:
-    """Yield what follows the first `offset` characters of an answer, and the offset behind it."""
-    text = _answer(entry)
-    for end in ((len(text) + 1) // 2, len(text)):
-        if end > offset:
-            begins = offset == 0
-            yield end, DraftDelta(run_id=entry.writer.run_id, text=text[offset:end], begins_draft=begins)
-            offset = end
+def _deltas(entry: Entry) -> list[DraftDelta]:
+    """Return the deltas of an answer of a run; none for any other entry."""
+    message = entry.body.message
+    if not entry.writer.run_id or message.role != ROLE_ASSISTANT:
+        return []
+    deltas = [delta for block in message.content for delta in _parts(block)]
+    for place, delta in enumerate(deltas):
+        delta.run_id, delta.begins_draft = entry.writer.run_id, place == 0
+    return deltas
 
 
-def _answer(entry: Entry) -> str:
-    """Return the text of an answer of a run; empty for any other entry."""
-    if not entry.writer.run_id:
-        return ""
-    return "".join(block.text.text for block in entry.body.message.content)
+def _parts(block: ContentBlock) -> Iterator[DraftDelta]:
+    text, middle = block.text.text, (len(block.text.text) + 1) // 2
+    for half in (text[:middle], text[middle:]):
+        if half:
+            yield DraftDelta(text=half)
+    if block.thinking.text:
+        yield DraftDelta(thinking=block.thinking.text)
+    if block.HasField("tool_call"):
+        call = block.tool_call
+        arguments = arguments_in(call.tool_call_id, call.name, call.block_json)
+        part = ToolCallPiece(tool_call_id=call.tool_call_id, name=call.name, arguments=arguments)
+        part.begins_call = True
+        yield DraftDelta(tool_call=part)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
@@ -46,8 +47,41 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """Thinking of the model, behind the earlier thinking of this draft. The rest is as in
+    TextDelta.
+    """
+
+    cursor: str
+    session_id: str
+    run_id: str
+    model: str
+    thinking: str
+    begins_draft: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A part of a tool call of the draft. The rest is as in TextDelta.
+
+    `arguments` is JSON text to append to the earlier parts of the newest call; with `begins_call`
+    the call is a new one. The call is made only when the entry has come.
+    """
+
+    cursor: str
+    session_id: str
+    run_id: str
+    model: str
+    tool_call_id: str
+    name: str
+    arguments: str
+    begins_call: bool
+    begins_draft: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DraftRetracted:
-    """The text since the last `begins_draft` does not count. Take it back."""
+    """The deltas since the last `begins_draft` do not count. Take them back."""
 
     cursor: str
     session_id: str
@@ -58,8 +92,9 @@ class DraftRetracted:
 class EntryAppended:
     """An entry of the transcript.
 
-    With `completes_draft`, it is the answer whose text came before: its blocks of text, one behind
-    the other, are exactly that. `Entry.text` has them on lines of their own.
+    With `completes_draft`, it is the answer whose deltas came before: its blocks of text, one
+    behind the other, are exactly that, and so are its thinking and its tool calls. `Entry.text` has
+    the blocks of text on lines of their own.
     """
 
     cursor: str
@@ -68,7 +103,7 @@ class EntryAppended:
     completes_draft: bool
 
 
-LiveEvent = SessionChanged | TextDelta | DraftRetracted | EntryAppended
+LiveEvent = SessionChanged | TextDelta | ThinkingDelta | ToolCallDelta | DraftRetracted | EntryAppended
 """An event of `Session.live`. `session_id` says in which session it happened, and `cursor` is the
 position behind it, as text without a meaning.
 """
@@ -122,12 +157,26 @@ def _live_event(message: WatchSessionResponse) -> LiveEvent | None:
         case "session_event":
             return SessionChanged(*where, view_of(SessionEvent, message.session_event))
         case "draft_delta":
-            cursor, session_id = where
-            return view_of(TextDelta, message.draft_delta, cursor=cursor, session_id=session_id)
+            return _delta(message)
         case "draft_retracted":
             return DraftRetracted(*where, message.draft_retracted.run_id)
         case "entry_appended":
             appended = message.entry_appended
             return EntryAppended(*where, entry_view(appended.entry), appended.completes_draft)
+        case _:
+            return None
+
+
+def _delta(message: WatchSessionResponse) -> TextDelta | ThinkingDelta | ToolCallDelta | None:
+    delta = message.draft_delta
+    where: dict[str, Any] = {"cursor": message.cursor, "session_id": message.session_id}
+    match delta.WhichOneof("delta"):
+        case "text":
+            return view_of(TextDelta, delta, **where)
+        case "thinking":
+            return view_of(ThinkingDelta, delta, **where)
+        case "tool_call":
+            draft = {"run_id": delta.run_id, "model": delta.model, "begins_draft": delta.begins_draft}
+            return view_of(ToolCallDelta, delta.tool_call, **where, **draft)
         case _:
             return None

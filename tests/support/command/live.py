@@ -37,7 +37,21 @@ class FakeLive:
 
     def speak(self, text: str, *, begins: bool = False, run_id: str = RUN_ID, session_id: str = "") -> None:
         """Add text to the draft."""
-        delta = pb.DraftDelta(run_id=run_id, model="p/m", text=text, begins_draft=begins)
+        self._grow(pb.DraftDelta(run_id=run_id, text=text, begins_draft=begins), session_id)
+
+    def think(self, thinking: str, *, begins: bool = False, session_id: str = "") -> None:
+        """Add thinking to the draft."""
+        self._grow(pb.DraftDelta(run_id=RUN_ID, thinking=thinking, begins_draft=begins), session_id)
+
+    def call(
+        self, call_id: str, name: str, arguments: str, *, begins: bool = False, session_id: str = ""
+    ) -> None:
+        """Add a part of a tool call to the draft."""
+        part = pb.ToolCallPiece(tool_call_id=call_id, name=name, arguments=arguments, begins_call=begins)
+        self._grow(pb.DraftDelta(run_id=RUN_ID, tool_call=part), session_id)
+
+    def _grow(self, delta: pb.DraftDelta, session_id: str) -> None:
+        delta.model = "p/m"
         self.add(WatchSessionResponse(session_id=session_id, draft_delta=delta))
 
     def retract(self, session_id: str = "") -> None:

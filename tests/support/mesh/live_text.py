@@ -14,6 +14,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.transcript.v1.entry_pb2 import Entry
+from spawnmesh_client.draft_content import DraftContent, content_of
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.status import Status
@@ -180,31 +181,41 @@ async def watching(*watchers: Watcher) -> AsyncIterator[None]:
 
 @dataclass
 class Drafts:
-    """The drafts of a feed: those that became entries, those that were retracted, and the open one."""
+    """The drafts of a feed: the texts of those that became entries, and of those that were
+    retracted, and the open one.
+    """
 
     completed: list[str] = field(default_factory=list)
     retracted: list[str] = field(default_factory=list)
-    open_text: str = ""
+    open: DraftContent | None = None
+
+    @property
+    def open_text(self) -> str:
+        return self.open.text if self.open is not None else ""
 
 
 def drafts_of(events: Sequence[WatchSessionResponse]) -> Drafts:
     """Follow the contract of WatchSession. Raises AssertionError if the events break it."""
-    found, is_open = Drafts(), False
+    found = Drafts()
     for event in events:
         match event.WhichOneof("event"):
             case "draft_delta":
-                assert event.draft_delta.begins_draft is not is_open, "one draft ends before the next"
-                assert event.draft_delta.text
-                is_open, found.open_text = True, found.open_text + event.draft_delta.text
+                delta = event.draft_delta
+                assert delta.begins_draft is (found.open is None), "one draft ends before the next"
+                found.open = found.open or DraftContent()
+                part = delta.tool_call
+                said = delta.text or delta.thinking or part.arguments or part.begins_call
+                assert said, "a delta is empty"
+                found.open.add(delta)
             case "draft_retracted":
-                assert is_open, "a draft that had not begun was retracted"
-                found.retracted.append(found.open_text)
-                is_open, found.open_text = False, ""
+                assert found.open is not None, "a draft that had not begun was retracted"
+                found.retracted.append(found.open.text)
+                found.open = None
             case "entry_appended" if event.entry_appended.completes_draft:
-                assert is_open, "a draft that had not begun was completed"
-                assert found.open_text == text_of(event.entry_appended.entry)
-                found.completed.append(found.open_text)
-                is_open, found.open_text = False, ""
+                assert found.open is not None, "a draft that had not begun was completed"
+                assert found.open == content_of(event.entry_appended.entry.body.message)
+                found.completed.append(found.open.text)
+                found.open = None
     return found
 
 

@@ -37,6 +37,7 @@ from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
+from spawnmesh.transcript.v1.live_event_pb2 import DraftPiece
 from spawnmesh.transcript.v1.live_service_pb2 import WriteDraftRequest
 from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
@@ -241,7 +242,7 @@ async def _work_on_the_run(tenant: Filled) -> None:
             claim=claim,
             number=1,
             after_seq=appended.head.seq,
-            text=f"{marker} live",
+            pieces=[DraftPiece(text=f"{marker} live")],
         )
         live = LiveServiceStub(transcript.channel)
         await transcript.unary(live.WriteDraft, draft, timeout_seconds=60)

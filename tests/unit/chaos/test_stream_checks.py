@@ -107,7 +107,7 @@ ENDED = WatchSessionResponse(
         ([delta("a", begins=True), delta("b"), appended("ab"), ENDED], ""),
         ([delta("a", begins=True), RETRACTED, delta("b", begins=True), appended("b")], ""),
         ([appended("other", completes=False)], ""),
-        ([delta("a", begins=True), appended("ab")], "another text"),
+        ([delta("a", begins=True), appended("ab")], "another answer"),
         ([delta("a")], "out of place"),
         ([delta("a", begins=True), delta("b", begins=True)], "out of place"),
         ([RETRACTED], "had not begun"),

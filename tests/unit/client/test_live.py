@@ -21,6 +21,8 @@ from spawnmesh_client import (
     Session,
     SessionChanged,
     TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
     connect,
     sync,
 )
@@ -119,18 +121,24 @@ async def test_each_message_becomes_its_view_in_the_order_of_the_service(mesh: F
 async def test_views_have_all_that_their_messages_say(mesh: FakeMesh, keys: Path) -> None:
     mesh.sessions.events = [run_event(1, RUNNING)]
     mesh.live.speak("On", begins=True)
+    mesh.live.think("Hm.")
+    mesh.live.call("c1", "read_file", "{", begins=True)
     mesh.live.retract()
     entry = mesh.live.append(said("On it."))
     async with opened(mesh, keys) as session:
-        changed, text, retracted, appended = await all_of(session.live())
+        changed, text, thinking, call, retracted, appended = await all_of(session.live())
     assert isinstance(changed, SessionChanged)
     assert (changed.cursor, changed.session_id) == ("1.0", SESSION_ID)
     assert (changed.event.number, changed.event.kind) == (1, EventKind.RUN)
     assert (changed.event.run_id, changed.event.run_state) == (RUN_ID, RunState.RUNNING)
     assert text == TextDelta("1.1", SESSION_ID, RUN_ID, "p/m", "On", begins_draft=True)
-    assert retracted == DraftRetracted("1.2", SESSION_ID, RUN_ID)
+    assert thinking == ThinkingDelta("1.2", SESSION_ID, RUN_ID, "p/m", "Hm.", begins_draft=False)
+    assert call == ToolCallDelta(
+        "1.3", SESSION_ID, RUN_ID, "p/m", "c1", "read_file", "{", begins_call=True, begins_draft=False
+    )
+    assert retracted == DraftRetracted("1.4", SESSION_ID, RUN_ID)
     assert isinstance(appended, EntryAppended)
-    assert (appended.cursor, appended.session_id, appended.completes_draft) == ("1.3", SESSION_ID, False)
+    assert (appended.cursor, appended.session_id, appended.completes_draft) == ("1.5", SESSION_ID, False)
     assert (appended.entry.entry_id, appended.entry.seq) == (entry.entry_id, 1)
 
 

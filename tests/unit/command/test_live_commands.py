@@ -50,13 +50,23 @@ async def test_watch_prints_texts_as_they_come_and_calls_and_states_in_lines(mes
     mesh.live.speak("I write\n", begins=True)
     append(mesh, EntryBody(system_note=SystemNote(topic="time", text="It is late.")))
     mesh.live.speak("a \x1b[2Jfile")
+    mesh.live.think("Hm.\nWhich")
+    mesh.live.think(" one?")
+    mesh.live.speak(" of text")
+    mesh.live.call("c1", "write_file", '{"path": "ä', begins=True)
+    mesh.live.call("c1", "write_file", '\\u001b"}\n')
+    mesh.live.call("c2", "no\x07args", "", begins=True)
+    mesh.live.call("c3", "long", '{"text": "' + "y" * 100, begins=True)
+    for _ in range(3):
+        mesh.live.call("c3", "long", "y" * 44)
+    append(mesh, said("I write\na \x1b[2Jfile of text", ("write_file", "{}")), completes=True)
     calls = [
         ("write_file", '{"type": "toolCall", "name": "write_file", "arguments": {"path": "ä\\u001b"}}'),
         ("other", '{"input": "x"}'),
         ("long", json.dumps({"arguments": {"text": "y" * 2000}})),
         ("broken", "[1]"),
     ]
-    append(mesh, said("I write\na \x1b[2Jfile", *calls), completes=True)
+    append(mesh, said("Without deltas.", *calls))
     append(mesh, said("no\nspace\x07", role=ROLE_TOOL_RESULT, tool_name="write_file", is_error=True))
     append(mesh, said("No draft."))
     append(mesh, EntryBody(label=Label()))
@@ -77,6 +87,13 @@ async def test_watch_prints_texts_as_they_come_and_calls_and_states_in_lines(mes
         "I write",
         "note: time: It is late.",
         "a \\x1b[2Jfile",
+        "thinking: Hm.",
+        "Which one?",
+        " of text",
+        'write_file {"path": "ä\\u001b"}\\n',
+        "no\\x07args ",
+        'long {"text": "' + "y" * 144 + "…",
+        "Without deltas.",
         'write_file {"path": "ä\\u001b"}',
         "other x",
         'long {"text": "' + "y" * 144 + "…",

@@ -63,6 +63,7 @@ async def test_heading_names_the_session_and_its_agent_where_another_one_goes_on
     live.append(said("Read it.", role=ROLE_USER), session_id=FIRST_ID)
     live.speak("I read", begins=True, session_id=FIRST_ID)
     live.speak(".", session_id=FIRST_ID)
+    live.call("c1", "ask", "why", begins=True, session_id=FIRST_ID)
     live.append(said("I read.", ASKS), completes=True, session_id=FIRST_ID)
     live.append(said("I write."), session_id=SECOND_ID)
     live.append(said("And I wait.\n", ASKS))

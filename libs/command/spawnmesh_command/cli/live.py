@@ -17,6 +17,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_command.cli.budget_text import waiting_lines
+from spawnmesh_command.cli.draft_lines import DraftLines
 from spawnmesh_command.cli.entries import entry_text
 from spawnmesh_command.cli.outputs import text_of_sets
 from spawnmesh_command.cli.show import event_line, one_line, plain, print_json, value_of
@@ -49,6 +50,7 @@ class LivePrinter:
         self.is_complete = False
         self.set_ids: set[str] = set()
         self._answer: str | None = None
+        self._draft = DraftLines()
 
     def begin(self, session: session_pb2.Session) -> None:
         """Print the ids under which operators find the session."""
@@ -105,15 +107,15 @@ class LivePrinter:
 
     def _take_delta(self, session_id: str, delta: DraftDelta) -> None:
         begins = delta.begins_draft and self._speaker in ("", session_id)
-        # The watch began within the text.
+        # The watch began within the draft.
         joins = not (delta.begins_draft or self._speaker or self.with_descendants)
         if begins or joins:
             self.end_line()
-            self._speaker = session_id
+            self._speaker, self._draft = session_id, DraftLines()
         if session_id == self._speaker:
             goes_on = joins or (session_id != self._told_of and not begins)
             self._head(session_id)
-            self._say(f"…{delta.text}" if goes_on else delta.text)
+            self._say(delta, goes_on=goes_on)
 
     def _take_entry(self, session_id: str, appended: EntryAppended) -> None:
         entry = appended.entry
@@ -129,13 +131,14 @@ class LivePrinter:
 
     def _take_answer(self, session_id: str, message: Message, *, is_printed: bool) -> None:
         text = "".join(block.text.text for block in message.content)
+        if session_id == self.session_id:
+            self._answer = text
         if is_printed:
             self._speaker = ""
             self.end_line()
-        elif text:
+            return
+        if text:
             self._print_line(plain(text.removesuffix("\n")), session_id)
-        if session_id == self.session_id:
-            self._answer = text
         for block in message.content:
             if block.HasField("tool_call"):
                 call = one_line(f"{block.tool_call.name} {_arguments(block.tool_call)}")
@@ -150,9 +153,12 @@ class LivePrinter:
             agent = self.agents.get(session_id, "")
             self._print_line(plain(f"— {session_id}  {agent}".rstrip() + " —", keep=""))
 
-    def _say(self, text: str) -> None:
+    def _say(self, delta: DraftDelta, *, goes_on: bool) -> None:
+        if self._draft.begins_line(delta):
+            self.end_line()
+        text = ("…" if goes_on else "") + self._draft.shown(delta)
         if text:
-            print(plain(text), end="", flush=True)
+            print(text, end="", flush=True)
             self._is_in_line = not text.endswith("\n")
 
     def _print_line(self, line: str, session_id: str = "") -> None:

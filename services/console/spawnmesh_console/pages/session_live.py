@@ -11,7 +11,7 @@ from contextlib import aclosing
 import structlog
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
-from spawnmesh.transcript.v1.live_event_pb2 import EntryAppended
+from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, EntryAppended
 from spawnmesh_client.view_of import view_of
 from spawnmesh_client.views import SessionEvent
 from spawnmesh_core.errors import MeshError
@@ -83,9 +83,7 @@ async def _event(visit: Visit, message: WatchSessionResponse) -> ServerSentEvent
             head = await _head(visit, session_id, message.session_event)
             return ServerSentEvent(event="head", id=cursor, data=head)
         case "draft_delta":
-            delta = message.draft_delta
-            model, text = harmless(delta.model), harmless(delta.text)
-            data = json.dumps({"begins": delta.begins_draft, "model": model, "text": text})
+            data = json.dumps(_delta_values(message.draft_delta))
             return ServerSentEvent(event="delta", id=cursor, data=data)
         case "draft_retracted":
             return ServerSentEvent(event="retracted", id=cursor, data="")
@@ -93,6 +91,19 @@ async def _event(visit: Visit, message: WatchSessionResponse) -> ServerSentEvent
             return _entry_event(visit, session_id, cursor, message.entry_appended)
         case _:
             return None
+
+
+def _delta_values(delta: DraftDelta) -> dict[str, object]:
+    """Return what the page appends: text to the newest output of the kind, or to a new one."""
+    call = delta.tool_call
+    return {
+        "begins": delta.begins_draft,
+        "model": harmless(delta.model),
+        "kind": delta.WhichOneof("delta") or "text",
+        "text": harmless(delta.text or delta.thinking or call.arguments),
+        "call": harmless(call.name),
+        "beginsCall": call.begins_call,
+    }
 
 
 def _entry_event(visit: Visit, session_id: str, cursor: str, appended: EntryAppended) -> ServerSentEvent:

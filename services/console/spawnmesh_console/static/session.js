@@ -1,4 +1,4 @@
-// A session while it works: new entries, text as it comes, and states. After a lost connection the
+// A session while it works: new entries, answers as they come, and states. After a lost connection the
 // stream goes on with the cursor of the last event. While the page is hidden there is no stream: a
 // browser has few connections to one host.
 import { hasText, nodesOf } from "./console.js";
@@ -32,9 +32,28 @@ function beginDraft(model) {
   endDraft();
   draft = document.createElement("li");
   draft.className = "entry by-model draft";
-  draft.append(nodesOf('<div class="entry-head"><span class="who"></span></div><div class="text" dir="auto"></div>'));
+  draft.append(nodesOf('<div class="entry-head"><span class="who"></span></div>'));
   draft.querySelector(".who").textContent = model || "Answer";
   list.append(draft);
+}
+
+const OUTPUTS = {
+  text: '<div class="said text" dir="auto"></div>',
+  thinking: '<details class="fold" open><summary><span class="kind">thinking</span></summary><div class="said text soft" dir="auto"></div></details>',
+  tool_call: '<details class="fold" open><summary><span class="kind">calls</span> <code></code></summary><pre class="said"></pre></details>',
+};
+
+/** Return the newest output of the draft, if it is of this kind and the delta continues it; else a new one. */
+function outputFor({ kind, call, beginsCall }) {
+  const newest = draft.lastElementChild;
+  if (newest.dataset.kind === kind && !beginsCall) return newest;
+  newest.classList.remove("is-growing");
+  draft.append(nodesOf(OUTPUTS[kind]));
+  const output = draft.lastElementChild;
+  output.dataset.kind = kind;
+  output.classList.add("is-growing");
+  if (kind === "tool_call") output.querySelector("code").textContent = call;
+  return output;
 }
 
 function endDraft() {
@@ -119,9 +138,10 @@ const steps = {
     isUsageOld = true;
     renewUsage();
   },
-  delta({ begins, model, text }) {
+  delta({ begins, model, text, ...part }) {
     if (begins || draft === null) beginDraft(model);
-    draft.querySelector(".text").append(text);
+    const output = outputFor(part);
+    (output.matches(".said") ? output : output.querySelector(".said")).append(text);
   },
   retracted: endDraft,
   entry({ completes, html }) {

@@ -6,6 +6,7 @@ from contextlib import aclosing, suppress
 
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.transcript.v1.live_event_pb2 import EntryAppended
+from spawnmesh_client.draft_content import DraftContent, content_of
 from spawnmesh_client.live import ends_run
 from spawnmesh_core.reasons import Reason
 
@@ -67,7 +68,7 @@ class Heard:
     def __init__(self) -> None:
         self.streams: dict[str, dict[str, list[int]]] = {}
         self.faults: list[str] = []
-        self._open: dict[str, tuple[str, str]] = {}
+        self._open: dict[str, tuple[str, DraftContent]] = {}
 
     def take(self, message: pb.WatchSessionResponse) -> None:
         """Take over the next message."""
@@ -77,7 +78,7 @@ class Heard:
             case "session_event":
                 event = message.session_event
                 stream["numbers"].append(event.number)
-                if ends_run(event) and self._open.get(session_id, ("", ""))[0] == event.run_id:
+                if ends_run(event) and self._open.get(session_id, ("", None))[0] == event.run_id:
                     self._fault(session_id, f"ended {event.run_id} with an open draft")
             case "entry_appended":
                 stream["seqs"].append(message.entry_appended.entry.seq)
@@ -86,8 +87,8 @@ class Heard:
                 delta = message.draft_delta
                 if delta.begins_draft == (session_id in self._open):
                     self._fault(session_id, f"had a delta of {delta.run_id} out of place")
-                _, text = self._open.get(session_id, ("", ""))
-                self._open[session_id] = delta.run_id, text + delta.text
+                _, content = self._open.setdefault(session_id, (delta.run_id, DraftContent()))
+                content.add(delta)
             case "draft_retracted":
                 if self._open.pop(session_id, None) is None:
                     self._fault(session_id, "retracted a draft that had not begun")
@@ -100,9 +101,9 @@ class Heard:
     def _complete(self, session_id: str, appended: EntryAppended) -> None:
         if not appended.completes_draft:
             return
-        _, text = self._open.pop(session_id, ("", ""))
-        if text != "".join(block.text.text for block in appended.entry.body.message.content):
-            self._fault(session_id, f"completed another text with seq {appended.entry.seq}")
+        _, content = self._open.pop(session_id, ("", DraftContent()))
+        if content != content_of(appended.entry.body.message):
+            self._fault(session_id, f"completed another answer with seq {appended.entry.seq}")
 
     def _fault(self, session_id: str, what: str) -> None:
         self.faults.append(f"{session_id} {what}")
