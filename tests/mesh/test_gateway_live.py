@@ -46,12 +46,14 @@ async def test_text_of_an_answer_comes_before_its_entry_and_a_cursor_continues(
     async with aclosing(watch(gateway, token, session_id)) as messages:
         async for message in messages:
             first.append(message)
-            if len([one for one in first if "draft_delta" in one]) == 3:
+            if len([one for one in first if "text" in one.get("draft_delta", {})]) == 2:
                 break
     assert first[0]["session_event"]["kind"] == "SESSION_EVENT_KIND_PROVISIONING"
     assert {one["session_id"] for one in first} == {session_id}
     deltas = [one for one in first if "draft_delta" in one]
-    assert [one["draft_delta"].get("begins_draft", False) for one in deltas] == [True, False, False]
+    begins = [one["draft_delta"].get("begins_draft", False) for one in deltas]
+    assert begins == [True, *[False] * (len(deltas) - 1)]
+    assert "thinking" in deltas[0]["draft_delta"]
     assert {one["draft_delta"]["model"] for one in deltas} == {SCRIPTED_SLOW}
 
     path = f"/v1/sessions/{session_id}:interruptRun"
@@ -64,8 +66,9 @@ async def test_text_of_an_answer_comes_before_its_entry_and_a_cursor_continues(
             later.append(message)
             if message.get("entry_appended", {}).get("completes_draft"):
                 break
-    said = deltas[0]["draft_delta"]["text"]
-    said += "".join(one["draft_delta"]["text"] for one in later if "draft_delta" in one)
-    assert said.startswith("".join(one["draft_delta"]["text"] for one in deltas))
+    pieces = [deltas[0], *(one for one in later if "draft_delta" in one)]
     content = later[-1]["entry_appended"]["entry"]["body"]["message"]["content"]
-    assert said == "".join(block["text"]["text"] for block in content)
+    for kind in ("thinking", "text"):
+        given, heard = ("".join(one["draft_delta"].get(kind, "") for one in some) for some in (pieces, deltas))
+        assert given.startswith(heard)
+        assert given == "".join(block.get(kind, {}).get("text", "") for block in content) != ""

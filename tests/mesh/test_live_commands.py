@@ -85,7 +85,7 @@ async def test_text_is_printed_while_the_model_speaks(
     assert program.stdout is not None
     lines: list[dict[str, Any]] = []
     async with asyncio.timeout(90):
-        while sum("draft_delta" in line for line in lines) < 3:
+        while sum("text" in line.get("draft_delta", {}) for line in lines) < 3:
             lines.append(json.loads(await program.stdout.readline()))
     await session.interrupt()
     code, spawned, errors = await spawning
@@ -96,10 +96,13 @@ async def test_text_is_printed_while_the_model_speaks(
     rest, _ = await program.communicate()
     assert (code, program.returncode) == (0, 0), errors
     lines += [json.loads(line) for line in rest.splitlines()]
-    assert "".join(line["draft_delta"]["text"] for line in lines if "draft_delta" in line) == answer
+    deltas = [line["draft_delta"] for line in lines if "draft_delta" in line]
+    assert "".join(delta.get("text", "") for delta in deltas) == answer
+    thought = "".join(delta.get("thinking", "") for delta in deltas)
     appended = [line["entry_appended"] for line in lines if "entry_appended" in line]
     (completing,) = [one["entry"]["body"]["message"] for one in appended if one["completes_draft"]]
-    assert [block["text"]["text"] for block in completing["content"]] == [answer]
+    assert completing["content"] == [{"thinking": {"text": thought}}, {"text": {"text": answer}}]
     for printed in (spawned, watched):
+        assert f"thinking: {thought}{answer[:5]}" in said(printed)
         assert said(printed).count(answer) == 1
         assert printed.count("RUN  INTERRUPTED") == 1

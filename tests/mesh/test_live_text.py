@@ -1,5 +1,6 @@
 """Watchers get the exact text of answers, over cuts of their connections and crashes of processes."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -105,8 +106,9 @@ async def test_watcher_whose_connection_is_cut_again_and_again_gets_each_byte_on
     def may_resume() -> bool:
         return speech.is_over or len(whole.events) >= len(watcher.events) + lag
 
-    def follows(text: str, ahead: int) -> bool:
-        return len(whole.drafts.open_text) + ahead >= len(text)
+    def follows(speech: Speech, ahead: int) -> bool:
+        given = len(speech.thinking) + len(speech.text) + len(speech.arguments)
+        return whole.drafts.open_size + ahead >= given
 
     def have_completed(count: int) -> bool:
         return all(len(one.drafts.completed) == count for one in (whole, watcher))
@@ -119,6 +121,9 @@ async def test_watcher_whose_connection_is_cut_again_and_again_gets_each_byte_on
         async with watching(whole, watcher):
             for number, speech in enumerate(speeches, 1):
                 texts, count = pieces(f"{seed} {number}"), 0
+                for _ in range(5):
+                    speech.think(*islice(texts, random.randint(1, 30)))
+                    await eventually(partial(follows, speech, random.randint(0, 300)))
                 while (
                     count < PIECES_OF_ANSWER
                     or watcher.cuts_within_drafts * len(speeches) < CUTS_WITHIN_DRAFTS * number
@@ -126,7 +131,12 @@ async def test_watcher_whose_connection_is_cut_again_and_again_gets_each_byte_on
                     some = random.randint(1, 30)
                     speech.say(*islice(texts, some))
                     count += some
-                    await eventually(partial(follows, speech.text, random.randint(0, 300)))
+                    await eventually(partial(follows, speech, random.randint(0, 300)))
+                if number < len(speeches):
+                    arguments = json.dumps({"path": "".join(islice(texts, 60))}, ensure_ascii=False)
+                    for begin in range(0, len(arguments), 20):
+                        speech.call(arguments[begin : begin + 20])
+                        await eventually(partial(follows, speech, random.randint(0, 60)))
                 speech.end()
                 await eventually(partial(have_completed, number))
             entries = await entries_after_success(mesh, session.session_id)
@@ -137,7 +147,9 @@ async def test_watcher_whose_connection_is_cut_again_and_again_gets_each_byte_on
     for one in (whole, watcher):
         assert one.entries == entries
         assert one.drafts.completed == answers_of(entries) == [speech.text for speech in speeches]
-        assert (one.drafts.retracted, one.drafts.open_text) == ([], "")
+        assert (one.drafts.retracted, one.drafts.open) == ([], None)
+        deltas = [one.draft_delta.WhichOneof("delta") for one in one.events if one.HasField("draft_delta")]
+        assert min(deltas.count(kind) for kind in ("text", "thinking", "tool_call")) > 3
     assert watcher.cuts_within_drafts >= CUTS_WITHIN_DRAFTS
 
 

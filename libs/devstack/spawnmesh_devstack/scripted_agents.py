@@ -41,10 +41,11 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of an agent: a text, or tool calls."""
+    """The answer of an agent: a text, or tool calls, and what it thinks before."""
 
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
+    thinking: str = ""
 
 
 class Lacking(Exception):

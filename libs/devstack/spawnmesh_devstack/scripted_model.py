@@ -3,8 +3,8 @@ N`.
 
 It speaks the wire format of OpenAI's chat completions. The model `agent` plays the demo's agents by
 rule. `flaky` is always over its rate limit. `opener` reads the attached files and then is over its
-limit, so that the next model can answer from them. `slow` counts for three minutes, so that there
-is time to interrupt it, and then answers the message that came meanwhile.
+limit, so that the next model can answer from them. `slow` thinks, and counts for three minutes, so
+that there is time to interrupt it, and then answers the message that came meanwhile.
 """
 
 import argparse
@@ -27,6 +27,7 @@ _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _CHARACTERS_PER_TOKEN = 4
 _PIECE_CHARACTERS = 48
 _SPEAKING_SECONDS, _SLOW_SECONDS = 0.02, 0.5  # Between two pieces of a model, and of the slow one.
+_THOUGHT = "I begin at one and go on until somebody stops me."
 _INTERRUPTED = "You were interrupted here."
 
 
@@ -70,13 +71,15 @@ async def _complete(http: web.Request) -> web.StreamResponse:
 def _count(conversation: Conversation) -> Reply:
     """Count, unless an interrupt ended that: then repeat the newest text."""
     if conversation.since(_INTERRUPTED) is None:
-        return Reply(" ".join(str(number) for number in range(1, 4000)))
+        return Reply(" ".join(str(number) for number in range(1, 4000)), thinking=_THOUGHT)
     return Reply(f"You said: {conversation.said()[-1]}")
 
 
 def completion(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
     """Return the answer in one piece."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
+    if reply.thinking:
+        message["reasoning_content"] = reply.thinking
     if reply.calls:
         message["tool_calls"] = tool_calls(request, reply)
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply)}
@@ -96,6 +99,8 @@ def chunks(request: dict[str, Any], reply: Reply) -> Iterator[dict[str, Any]]:
         return {**head, "choices": [choice], **usage}
 
     yield chunk({"role": "assistant", "content": None if reply.calls else "", "refusal": None})
+    for piece in _pieces(reply.thinking):
+        yield chunk({"reasoning_content": piece})
     for piece in _pieces(reply.text):
         yield chunk({"content": piece})
     for index, call in enumerate(tool_calls(request, reply)):
@@ -129,7 +134,7 @@ def _head(request: dict[str, Any], kind: str) -> dict[str, Any]:
 def _usage(request: dict[str, Any], reply: Reply) -> dict[str, int]:
     """Return an estimate, because no tokens are read."""
     prompt = len(json.dumps(request["messages"])) // _CHARACTERS_PER_TOKEN
-    written = reply.text + json.dumps([dict(call.arguments) for call in reply.calls])
+    written = reply.thinking + reply.text + json.dumps([dict(call.arguments) for call in reply.calls])
     answer = max(1, len(written) // _CHARACTERS_PER_TOKEN)
     return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
 

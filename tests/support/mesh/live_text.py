@@ -20,7 +20,16 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.status import Status
 
 from tests.support.links import Dial, Link
-from tests.support.model_router.responses import COMPLETED, CREATED, Event, called, failed, numbered, said
+from tests.support.model_router.responses import (
+    COMPLETED,
+    CREATED,
+    Event,
+    called,
+    failed,
+    numbered,
+    reasoned,
+    said,
+)
 from tests.support.waiting import eventually
 
 _CHUNK_BYTES = 64 * 1024
@@ -37,27 +46,61 @@ def pieces(seed: object) -> Iterator[str]:
 
 
 class Speech:
-    """Answers a request to OpenAI's responses, with the text that `say` is given meanwhile.
+    """Answers a request to OpenAI's responses, with what `think`, `say` and `call` are given meanwhile,
+    in this order.
 
-    `text` is all that was said. The answer ends with a tool call if there is one.
+    `thinking`, `text` and `arguments` are all that was given. The answer calls the tool, if there is
+    one, at its end.
     """
 
     def __init__(self, tool: str = "") -> None:
-        self.text = ""
+        self.thinking, self.text, self.arguments = "", "", ""
         self.is_over = False
-        self._calls = called(f"call_{uuid4().hex}", tool, "{}", place=1) if tool else []
+        self._tool, self._call_id = tool, f"call_{uuid4().hex}"
+        self._open = ""
         self._commands: asyncio.Queue[Sequence[Event] | None] = asyncio.Queue()
+
+    def think(self, *texts: str) -> None:
+        """Send each piece of thinking in an event of its own."""
+        self.thinking += "".join(texts)
+        at = {"item_id": "rs_0", "output_index": 0, "summary_index": 0}
+        kind = "response.reasoning_summary_text.delta"
+        self._send("thinking", *({"type": kind, **at, "delta": text} for text in texts))
 
     def say(self, *texts: str) -> None:
         """Send each text in an event of its own."""
         self.text += "".join(texts)
-        self._commands.put_nowait([event for event in said(*texts) if event["type"].endswith("text.delta")])
+        self._send("text", *said(*texts, place=1)[2:-3])
+
+    def call(self, *arguments: str) -> None:
+        """Send each part of the arguments of the call in an event of its own."""
+        self.arguments += "".join(arguments)
+        self._send("call", *called(self._call_id, self._tool, *arguments, place=2)[1:-2])
 
     def end(self) -> None:
         """Complete the answer."""
+        if self._tool and not self.arguments:
+            self.call("{}")
         self.is_over = True
-        whole = said(self.text)
-        self._commands.put_nowait([*whole[-3:], *self._calls, COMPLETED])
+        self._send("", COMPLETED)
+
+    def _send(self, part: str, *events: Event) -> None:
+        """Send events of a part of the answer, behind the end of the one before."""
+        opened = {
+            "thinking": lambda: reasoned("", "", place=0)[:2],
+            "text": lambda: said("", place=1)[:2],
+            "call": lambda: called(self._call_id, self._tool, "", place=2)[:1],
+        }
+        closed = {
+            "thinking": lambda: reasoned(self.thinking, "sealed", place=0)[3:],
+            "text": lambda: said(self.text, place=1)[-3:],
+            "call": lambda: called(self._call_id, self._tool, self.arguments, place=2)[-2:],
+        }
+        around: list[Event] = []
+        if part != self._open:
+            around = [*(closed[self._open]() if self._open else []), *(opened[part]() if part else [])]
+            self._open = part
+        self._commands.put_nowait([*around, *events])
 
     def break_off(self) -> None:
         """Close the connection in the middle of the answer."""
@@ -70,7 +113,7 @@ class Speech:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        events: Sequence[Event] | None = [*CREATED, *said("")[:2]]
+        events: Sequence[Event] | None = CREATED
         number = 0
         while events is not None:
             for event in numbered(*events):
@@ -163,7 +206,7 @@ class Watcher:
                     raise
             if has_event and not has_ended:
                 self.cut_count += 1
-                self.cuts_within_drafts += bool(self.drafts.open_text)
+                self.cuts_within_drafts += self.drafts.open is not None
                 await eventually(self.may_resume)
             else:
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -192,6 +235,14 @@ class Drafts:
     @property
     def open_text(self) -> str:
         return self.open.text if self.open is not None else ""
+
+    @property
+    def open_size(self) -> int:
+        """The number of characters of all kinds in the open draft."""
+        if self.open is None:
+            return 0
+        arguments = sum(len(call.arguments) for call in self.open.calls)
+        return len(self.open.text) + len(self.open.thinking) + arguments
 
 
 def drafts_of(events: Sequence[WatchSessionResponse]) -> Drafts:

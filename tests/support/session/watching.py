@@ -10,6 +10,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.live_event_pb2 import DraftPiece
 from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.impersonation import use_token
@@ -136,7 +137,7 @@ async def speak(
         after_seq=after_seq,
         model="p/m",
         offset=offset,
-        text=text,
+        pieces=[DraftPiece(text=text)],
     )
     with use_token(held.run_token):
         stub = LiveServiceStub(transcript.channel)

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-DRAFT = ".draft .text"
+DRAFT = ".draft > .text"
 
 
 def expect(*of: object) -> object:
@@ -45,12 +45,16 @@ async def test_text_comes_live_and_an_interrupt_keeps_it(windows: Windows, tenan
     page = await windows.open(path_of(session), tenant.token())
     numbers = await counted(page, 30)
     assert numbers[:-1] == [*range(1, len(numbers))]
+    await expect(page.locator(".draft details")).to_have_attribute("open", "")
+    thought = await page.locator(".draft details .text").text_content()
+    assert thought
     await page.get_by_text("Interrupt", exact=True).click()
     await page.get_by_role("button", name="Interrupt the run").click()
     await expect(page.locator("h1 .state")).to_have_text("interrupted")
     await expect(page.locator(DRAFT)).to_have_count(0)
     [answer] = [entry.text async for entry in session.transcript() if entry.role == "ASSISTANT"]
-    await expect(page.locator(".by-model .text")).to_have_text(answer)
+    await expect(page.locator(".by-model > .text")).to_have_text(answer)
+    await expect(page.locator(".by-model details .text")).to_have_text(thought)
     await page.get_by_label("Message to the session").fill("Say hello.")
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator("#entries")).to_contain_text("You said: Say hello.")
