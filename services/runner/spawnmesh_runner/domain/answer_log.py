@@ -87,30 +87,36 @@ class _Segment:
 class _GrowingCall:
     """A call, and what was said of its arguments: without the whitespace around them.
 
-    `space` is whitespace that belongs to them if more follows. With `is_withheld` no more is said,
-    since the rest may have the content of files.
+    `end` is the end of that, and `space` is whitespace that belongs to it if more follows. With
+    `is_withheld` no more is said, since the rest may have the content of files.
     """
 
     head: CallHead
     is_withheld: bool
-    said: str = ""
+    parts: list[str] = field(default_factory=list)
+    end: str = ""
     space: str = ""
     is_complete: bool = False
 
+    @property
+    def said(self) -> str:
+        return "".join(self.parts)
+
     def grow(self, text: str) -> str:
         """Add a piece, and return what can be said of it."""
-        text = self.space + text if self.said else text.lstrip()
+        text = self.space + text if self.parts else text.lstrip()
         grown = text.rstrip()
         self.space = text[len(grown) :]
         return self.say(grown)
 
     def say(self, text: str) -> str:
         """Add text as it stands, and return it if it can be said."""
-        searched = self.said[-_SEARCHED_BEFORE:] + text
+        searched = self.end + text
         self.is_withheld = self.is_withheld or may_begin_spawn_call(searched)
-        if self.is_withheld:
+        if self.is_withheld or not text:
             return ""
-        self.said += text
+        self.parts.append(text)
+        self.end = searched[-_SEARCHED_BEFORE:]
         return text
 
 
@@ -154,12 +160,13 @@ class AnswerLog:
         if call is None:
             call = self._begin(head)
         call.is_complete = True
-        if call.is_withheld or call.said == arguments:
+        said = call.said
+        if call.is_withheld or said == arguments:
             return
-        if call is not self._calls[-1] or not arguments.startswith(call.said):
+        if call is not self._calls[-1] or not arguments.startswith(said):
             self.is_odd = True
-        elif said := call.say(arguments[len(call.said) :]):
-            self._add(SaidCall(head, said, begins_call=False))
+        elif rest := call.say(arguments[len(said) :]):
+            self._add(SaidCall(head, rest, begins_call=False))
 
     def pieces_behind(self, offset: int, max_bytes: int, max_count: int) -> Iterator[Said]:
         """Yield the pieces behind the first `offset` bytes: at most so many, with so much text."""
@@ -177,7 +184,7 @@ class AnswerLog:
 
     def _begin(self, head: CallHead) -> _GrowingCall:
         newest = self._calls[-1] if self._calls else None
-        if newest is not None and not (newest.is_complete or newest.is_withheld or newest.said):
+        if newest is not None and not (newest.is_complete or newest.is_withheld or newest.parts):
             # Its arguments were empty, and its block will have an empty object.
             self._add(SaidCall(newest.head, newest.say(_NO_ARGUMENTS), begins_call=False))
         call = _GrowingCall(head, is_withheld=is_spawn_tool(head.name))
