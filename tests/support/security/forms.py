@@ -126,6 +126,7 @@ NOT_IDS = frozenset(
         "parameters_json",
         "pause_reason",
         "pattern",
+        "plugins",
         "previous_summary",
         "price_version",
         "provider",
@@ -192,7 +193,9 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
     "OperationService.ListOperations": lambda ids: {"name": "services/transcript", "filter": None},
     "OperationService.WaitOperation": lambda ids: {"timeout": "0s"},
     "RunService.PublishFiles": lambda ids: {"files": [{"name": "a.txt", "data": "YQ=="}]},
-    "RunService.ReportModelFailures": lambda ids: {"failures": [{"model": "a/b", "reason": "TIMEOUT"}]},
+    "RunService.ReportRunEvents": lambda ids: {
+        "events": [{"model_failure": {"model": "a/b", "reason": "TIMEOUT"}}]
+    },
     "RunService.RequestApproval": lambda ids: {"toolCall": {"argumentsJson": "{}"}},
     "ScheduleService.UpdateSchedule": lambda ids: {
         "schedule": {"cron": "0 0 1 1 *", "spawn": {"task": "a"}},
