@@ -1,4 +1,4 @@
-"""What a model has said of an answer so far, in the order in which it came."""
+"""The log of an answer: what a model has said so far, in the order in which it came."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ class _Segment:
 
 
 @dataclass(slots=True)
-class _GrowingCall:
+class _SaidArguments:
     """A call, and what was said of its arguments: without the whitespace around them.
 
     `end` is the end of that, and `space` is whitespace that belongs to it if more follows. With
@@ -128,7 +128,7 @@ class AnswerLog:
 
     def __init__(self) -> None:
         self._segments: list[_Segment] = []
-        self._calls: list[_GrowingCall] = []
+        self._calls: list[_SaidArguments] = []
         self.is_odd = False
 
     @property
@@ -182,12 +182,12 @@ class AnswerLog:
             if count == max_count or max_bytes < 4:
                 return
 
-    def _begin(self, head: CallHead) -> _GrowingCall:
+    def _begin(self, head: CallHead) -> _SaidArguments:
         newest = self._calls[-1] if self._calls else None
         if newest is not None and not (newest.is_complete or newest.is_withheld or newest.parts):
             # Its arguments were empty, and its block will have an empty object.
             self._add(SaidCall(newest.head, newest.say(_NO_ARGUMENTS), begins_call=False))
-        call = _GrowingCall(head, is_withheld=is_spawn_tool(head.name))
+        call = _SaidArguments(head, is_withheld=is_spawn_tool(head.name))
         self._calls.append(call)
         self._add(SaidCall(head, "", begins_call=True))
         return call
