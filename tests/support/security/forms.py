@@ -75,6 +75,7 @@ _IDS_OF_RPCS = {
 NOT_IDS = frozenset(
     [
         "accompanying_texts",
+        "arguments",
         "arguments_json",
         "arguments_sha256",
         "block_json",
@@ -141,6 +142,7 @@ NOT_IDS = frozenset(
         "target",
         "task",
         "text",
+        "thinking",
         "thinking_level",
         "time_zone",
         "token_vocabulary",
