@@ -6,6 +6,8 @@ import re
 import sys
 from typing import Any, Final
 
+from spawnmesh_core.call_blocks import call_block
+
 from spawnmesh_model_router.domain.unicode import repair_surrogates
 
 _PORTABLE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -21,7 +23,7 @@ def tool_call_block(call_id: str, name: str, arguments: str) -> str:
     """
     written = arguments.strip() or "{}"
     value = written if _is_json(written) else json.dumps(arguments)
-    return f'{{"type":"toolCall","id":{json.dumps(call_id)},"name":{json.dumps(name)},"arguments":{value}}}'
+    return call_block(call_id, name, value)
 
 
 def is_complete(arguments: str) -> bool:
