@@ -61,8 +61,8 @@ class GrowingCall:
     def end(self, arguments: str, *, is_newest: bool) -> list[Piece]:
         """Grow to the complete arguments that the provider repeats at the end of the call.
 
-        If they contradict what it sent before, the call has the text that is complete, the earlier
-        one before the later one.
+        If they contradict the text so far, which was shown, that text stays if it is complete.
+        Otherwise they replace it.
         """
         before = self.arguments
         if arguments.startswith(before):
