@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from spawnmesh_console.domain.critical_path import critical_path
 from spawnmesh_console.domain.slowest_edge import slowest_edge
 from spawnmesh_console.domain.trace_spans import limited, well_formed
-from spawnmesh_console.domain.waterfall import COLOURS, Bar, PathLink, Waterfall, waterfall
+from spawnmesh_console.domain.waterfall import Bar, PathLink, Waterfall, waterfall
 from spawnmesh_core.spans import Span
 
 from tests.support.console.trace_spans import MS, TRACE, traced, traces
@@ -38,7 +38,7 @@ def test_rows_have_their_place_in_the_tree_and_on_the_axis() -> None:
     assert picture.rows[3].facts == ["NOT_FOUND"]
     assert picture.total_nanos == 100 * MS
     assert picture.begin_time == datetime.fromtimestamp(1, UTC)
-    assert [(one.name, one.colour) for one in picture.services] == [("session", 0), ("transcript", 1)]
+    assert [(one.name, one.colour) for one in picture.services] == [("session", 0), ("transcript", 2)]
 
 
 def test_the_critical_path_is_marked_and_leads_from_row_to_row() -> None:
@@ -64,11 +64,18 @@ def test_both_sides_of_the_slowest_edge_show_the_whole_call() -> None:
     assert served.edge == Bar(10, 50), "also without the row of the client"
 
 
-def test_a_trace_without_time_and_many_services_can_be_drawn() -> None:
+def test_a_trace_without_time_can_be_drawn() -> None:
     (row,) = drawn(traced("a", start=5, end=5)).rows
     assert (row.bar.x, row.bar.width, row.path) == (0, 0.25, [])
-    many = drawn(*(traced(f"{n:02}", service=f"service-{n:02}") for n in range(20)))
-    assert [one.colour for one in many.services] == [n % COLOURS for n in range(20)]
+
+
+def test_a_service_of_the_mesh_has_the_same_colour_in_all_traces_and_others_share_two() -> None:
+    own = ["session", "runner", "transcript", "model-router", "attachment-blob", "hook"]
+    for names in (own, own[3:]):
+        found = drawn(*(traced(name, service=name) for name in names)).services
+        assert {one.name: one.colour for one in found} == {name: own.index(name) for name in names}
+    others = drawn(*(traced(name, service=name) for name in ("a", "b", "c", "hook"))).services
+    assert [(one.name, one.colour) for one in others] == [("a", 6), ("b", 7), ("c", 6), ("hook", 5)]
 
 
 def test_a_deep_trace_stays_on_the_page() -> None:

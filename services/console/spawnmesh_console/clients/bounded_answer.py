@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx2
 
 
-class AnswerTooLarge(ValueError):
+class AnswerTooLong(ValueError):
     """The body of an answer has more bytes than are read."""
 
 
 def bounded_answer(max_bytes: int) -> Callable[[httpx2.Response], Awaitable[None]]:
-    """Return a hook for responses: reading a longer body raises AnswerTooLarge."""
+    """Return a hook for responses: reading a longer body raises AnswerTooLong."""
 
     async def bound(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -29,7 +29,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         async for part in self._received:
             left -= len(part)
             if left < 0:
-                raise AnswerTooLarge("the answer is too large")
+                raise AnswerTooLong("the answer is too large")
             yield part
 
     async def aclose(self) -> None:

@@ -12,7 +12,7 @@ from spawnmesh_core.spans import Span
 from spawnmesh_runtime.otlp_json import traces_of_json
 from spawnmesh_runtime.otlp_spans import spans_of
 
-from spawnmesh_console.clients.bounded_answer import AnswerTooLarge, bounded_answer
+from spawnmesh_console.clients.bounded_answer import AnswerTooLong, bounded_answer
 from spawnmesh_console.domain.trace_problems import TraceProblem
 from spawnmesh_console.settings import ConsoleSettings
 
@@ -65,7 +65,7 @@ class TraceBackend:
             async with asyncio.timeout(self._seconds), self._turns:
                 body = await self._get(trace_id)
                 return await asyncio.to_thread(_read, body)
-        except AnswerTooLarge:
+        except AnswerTooLong:
             raise TraceUnavailable(TraceProblem.TOO_LARGE) from None
         except (TimeoutError, httpx2.TimeoutException):
             raise _failed(TraceProblem.TOO_SLOW, f"no answer in {self._seconds:g} s") from None

@@ -13,8 +13,9 @@ from spawnmesh_console.domain.slowest_edge import SlowestEdge
 from spawnmesh_console.domain.span_facts import span_facts
 from spawnmesh_console.domain.time_axis import Tick, ticks
 
-COLOURS = 8
-"""The number of colours of services. More services share them."""
+_OWN_COLOURS = ("session", "runner", "transcript", "model-router", "attachment-blob", "hook")
+"""The services of the mesh, each with a colour of its own: the same one in all traces."""
+_FURTHER_COLOURS = 2  # Other services, such as plugins, share these.
 _LEAST_PERCENT = 0.25
 _MAX_DEPTH = 12
 
@@ -93,8 +94,7 @@ def waterfall(spans: Sequence[Span], edge: SlowestEdge | None, whole: Sequence[S
     """
     begin = min(span.start_unix_nanos for span in whole)
     total = max(span.end_unix_nanos for span in whole) - begin
-    names = sorted({span.service for span in whole})
-    services = {name: ShownService(name, place % COLOURS) for place, name in enumerate(names)}
+    services = _services(whole)
     path = critical_path(spans)
 
     def bar(start_nanos: int, end_nanos: int) -> Bar:
@@ -135,6 +135,14 @@ def waterfall(spans: Sequence[Span], edge: SlowestEdge | None, whole: Sequence[S
         datetime.fromtimestamp(begin / 1_000_000_000, UTC),
         total,
     )
+
+
+def _services(spans: Sequence[Span]) -> dict[str, ShownService]:
+    names = sorted({span.service for span in spans})
+    others = [name for name in names if name not in _OWN_COLOURS]
+    colours = {name: place for place, name in enumerate(_OWN_COLOURS)}
+    colours |= {name: len(_OWN_COLOURS) + place % _FURTHER_COLOURS for place, name in enumerate(others)}
+    return {name: ShownService(name, colours[name]) for name in names}
 
 
 def _call_of(edge: SlowestEdge | None, whole: Sequence[Span]) -> Span | None:

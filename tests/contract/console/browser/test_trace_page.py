@@ -10,8 +10,7 @@ from spawnmesh_client.session import Session
 from spawnmesh_core.spans import Span
 from spawnmesh_devstack.stack import Stack
 
-from tests.contract.console.browser.test_every_page import NARROW, TOO_WIDE, violations
-from tests.support.console.browsers import Windows, browser_package
+from tests.support.console.browsers import NARROW, TOO_WIDE, Windows, browser_package, violations
 from tests.support.console.furnished import MARKUP, UNSEEN
 from tests.support.console.running_console import RunningConsole, start_console
 from tests.support.console.trace_backends import LoopbackTraces, open_trace_backend
@@ -139,16 +138,16 @@ async def test_the_picture_can_be_seen_in_the_dark_and_without_scripts(
     for dark in (False, True):
         page = await windows.open(address(session), tenant.token(), dark=dark, scripts=False)
         await expect(page.locator(".waterfall tbody tr")).to_have_count(4)
-        for name in ("path", "service-0", "service-1"):
+        for name in ("path", "service-0", "service-2"):
             shape = page.locator(f".waterfall .{name}").first
             box = await shape.bounding_box()
             assert box is not None
             assert min(box["width"], box["height"]) >= 1
             found[name, dark] = await shape.evaluate("(one) => getComputedStyle(one).fill")
-    for name in ("path", "service-0", "service-1"):
+    for name in ("path", "service-0", "service-2"):
         assert found[name, False] != found[name, True]
     for dark in (False, True):
-        assert len({found[name, dark] for name in ("path", "service-0", "service-1")}) == 3
+        assert len({found[name, dark] for name in ("path", "service-0", "service-2")}) == 3
 
 
 async def test_hostile_names_of_spans_stay_text(
