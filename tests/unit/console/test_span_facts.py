@@ -60,3 +60,8 @@ def test_values_of_any_kind_are_short_facts_or_none(attributes: dict[str, Any]) 
     facts = span_facts(traced("a", **attributes))
     assert len(facts) <= 5
     assert all(0 < len(fact) < 120 for fact in facts)
+
+
+def test_a_long_text_is_cut() -> None:
+    attributes: dict[str, Any] = {"error.type": "long" * 100}
+    assert span_facts(traced("a", **attributes)) == [("long" * 100)[:80]]

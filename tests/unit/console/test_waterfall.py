@@ -57,6 +57,11 @@ def test_the_critical_path_is_marked_and_leads_from_row_to_row() -> None:
     ]  # fmt: skip
 
 
+def test_no_line_leads_over_a_pause() -> None:
+    runs = [traced("first", "spawn", start=5, end=100), traced("second", "spawn", start=500, end=700)]
+    assert drawn(traced("spawn", end=5), *runs).links == [PathLink(0.714, 0, 1)]
+
+
 def test_both_sides_of_the_slowest_edge_show_the_whole_call() -> None:
     assert [row.edge for row in drawn(*SPAWN).rows] == [None, Bar(10, 50), Bar(10, 50), None]
     shown = [SPAWN[0], SPAWN[2]]
