@@ -17,7 +17,7 @@ from spawnmesh_console.domain.trace_problems import TraceProblem
 from spawnmesh_console.settings import ConsoleSettings
 
 _SECONDS = 10.0
-_MAX_BYTES = 8 * 1024 * 1024  # About 6,000 spans.
+_MAX_BYTES = 8 * 1024 * 1024  # Some 10,000 spans of a mesh.
 _AT_ONCE = 2  # A large trace takes some 100 MiB while it is read.
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\t]*)")
