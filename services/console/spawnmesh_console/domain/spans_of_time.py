@@ -32,3 +32,11 @@ def span(seconds: float) -> str:
     if whole < _HOUR:
         return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
     return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
+
+
+def fine_span(nanos: int) -> str:
+    """Return a span of time as `span` does, with tenths of a millisecond below 10 ms."""
+    milliseconds = max(nanos, 0) / 1_000_000
+    if 0 < milliseconds < 0.05:
+        return "<0.1 ms"
+    return f"{milliseconds:.1f} ms" if 0 < milliseconds < 9.95 else span(milliseconds / 1000)

@@ -8,8 +8,8 @@ from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
 from spawnmesh_console.domain.budget_limits import short_money
-from spawnmesh_console.domain.shown_text import beginning, harmless
-from spawnmesh_console.domain.spans_of_time import age, span
+from spawnmesh_console.domain.shown_text import beginning, clipped, harmless
+from spawnmesh_console.domain.spans_of_time import age, fine_span, span
 from spawnmesh_console.domain.states import run_state, session_state
 from spawnmesh_console.web.form_key import masked
 
@@ -31,8 +31,10 @@ def open_templates() -> Environment:
         size=_size,
         count=_count,
         money=short_money,
+        fine_span=fine_span,
         harmless=harmless,
         beginning=beginning,
+        clipped=clipped,
     )
     templates.globals.update(
         run_state=run_state, session_state=session_state, masked=masked, server_time=_server_time
