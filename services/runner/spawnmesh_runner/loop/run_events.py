@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import structlog
@@ -15,6 +15,7 @@ from spawnmesh_core.errors import MeshError
 
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.loop.side_task import side_task
 
 _MAX_IN_CALL = 32
 # A run waits so long for reports that are under way, before it is given up or ends.
@@ -94,21 +95,13 @@ class RunEvents:
             self._settled.set()
 
 
-@asynccontextmanager
-async def reported_events(events: RunEvents, peers: Peers, claimed: ClaimedRun) -> AsyncIterator[None]:
+def reported_events(
+    events: RunEvents, peers: Peers, claimed: ClaimedRun
+) -> AbstractAsyncContextManager[None]:
     """Report the events of the run during the block."""
-    task = asyncio.create_task(events.report(peers, claimed), name="report events of the run")
-    try:
-        yield
-    finally:
-        events.close()
-        try:
-            await asyncio.wait({task}, timeout=_LAST_CALL_SECONDS)
-        finally:
-            task.cancel()
-        (ended,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(ended, Exception):
-            log.error("events of the run not reported", exc_info=ended)
+    return side_task(
+        events.report(peers, claimed), events.close, "report events of the run", _LAST_CALL_SECONDS
+    )
 
 
 def chosen_model(name: str) -> pb.ChosenModel:
