@@ -101,7 +101,7 @@ async def test_Generate__an_attempt_that_fails_behind_deltas_leads_to_the_next_c
     assert answered.kinds.index("attempt_failed") > answered.kinds.index(pieces[-1])
     assert (answered.text, answered.verdicts[0][1]) == ("took over", "FAILED")
     assert [block.WhichOneof("block") for block in answered.completion.message.content] == ["text"]
-    # What was written is counted once: a token for each four bytes.
+    # Each written text is counted once: a token for each four bytes.
     size = sum(map(len, THOUGHT.pieces)) + (len(CALL.arguments) if open_call(api) else 0)
     assert answered.completion.failed_usage.output_token_count == -(-size // 4)
 

@@ -22,7 +22,7 @@ def check_deltas(events: Sequence[pb.GenerationEvent]) -> None:
         if shown is not None:
             arguments = arguments_of(call)
             text = decode_json(arguments)
-            # What is no JSON became a string.
+            # A text that is no JSON became a string.
             full = text if isinstance(text, str) and decode_json(shown.strip()) is None else arguments
             assert full.strip().startswith(shown.strip()), (full, shown)
 
