@@ -85,6 +85,9 @@ async def test_operation_is_followed_by_http(stack: Stack, gateway: str) -> None
     assert isinstance(metadata, dict)
     assert response["@type"] == f"type.googleapis.com/{pb.RecountTranscriptResponse.DESCRIPTOR.full_name}"
     assert int(response["examined_entry_count"]) == int(metadata["total_count"]) > 2
+    asked = metadata["request"]
+    assert isinstance(asked, dict)
+    assert (asked["session_id"], asked["dry_run"]) == (session.session_id, True)
     assert await call("GET", f"/v1/{name}") == (200, done)
     status, page = await call("GET", "/v1/services/transcript/operations?page_size=10")
     assert (status, page["operations"]) == (200, [done])

@@ -42,14 +42,16 @@ def ignore_progress(_operation: OperationMessage) -> None:
 class OperationFields:
     """An operation as it was when it was read.
 
-    `method` is the RPC that started it. `error` is set if it failed or was cancelled. `response` is
-    the message of the contract that the operation answers: as far as it is known while it is not
+    `method` is the RPC that started it, and `request` its message; None for one that the contracts
+    of this client do not have. `error` is set if it failed or was cancelled. `response` is the
+    message of the contract that the operation answers: as far as it is known while it is not
     `done`, None before the first step. `retry_reason` says why the newest step failed, if it is
     tried again. `total_count` is 0 as long as it is not known.
     """
 
     name: str
     method: str
+    request: Message | None
     done: bool
     done_count: int
     total_count: int
@@ -146,6 +148,7 @@ class Operations:
         return Operation(
             name=operation.name,
             method=metadata.method,
+            request=_unpacked(metadata.request),
             done=operation.done,
             done_count=metadata.done_count,
             total_count=metadata.total_count,
