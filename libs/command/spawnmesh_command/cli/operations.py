@@ -128,6 +128,7 @@ def _fields(operation: Operation) -> dict[str, object]:
         "name": operation.name,
         "method": operation.method,
         "request": None if operation.request is None else value_of(operation.request),
+        "subject": operation.subject,
         "state": _state(operation),
         "done": operation.done,
         "done_count": operation.done_count,
