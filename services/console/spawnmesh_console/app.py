@@ -34,6 +34,7 @@ from spawnmesh_console.pages import (
     sessions,
     sign_in,
     start,
+    tenants,
     webhooks,
 )
 from spawnmesh_console.settings import ConsoleSettings
@@ -68,7 +69,7 @@ class Assets(StaticFiles):
 
 
 ROUTES = (
-    Route("/", signed_in(sessions.first_page)),
+    Route("/", signed_in(sessions.first_page, needs_tenant=False)),
     Route("/sessions", signed_in(sessions.list_sessions)),
     Route("/sessions/{session_id}", signed_in(session.show_session)),
     Route("/sessions/{session_id}/context", signed_in(context.show_context)),
@@ -118,11 +119,13 @@ ROUTES = (
     Route("/schedules/{name}/pause", signed_in(schedules.pause), methods=["POST"]),
     Route("/schedules/{name}/resume", signed_in(schedules.resume), methods=["POST"]),
     Route("/schedules/{name}/delete", signed_in(schedules.delete), methods=["POST"]),
+    Route("/tenants", signed_in(tenants.list_tenants, needs_tenant=False)),
+    Route("/tenants/{tenant_id}", signed_in(tenants.show_tenant, needs_tenant=False)),
     Route("/sign-in", sign_in.sign_in, methods=["GET"]),
     Route("/sign-in", sign_in.sign_in_with_token, methods=["POST"]),
     Route("/sign-in/oidc", oidc_sign_in.begin_sign_in),
     Route(CALLBACK_PATH, oidc_sign_in.end_sign_in),
-    Route("/sign-out", signed_in(sign_in.sign_out), methods=["POST"]),
+    Route("/sign-out", signed_in(sign_in.sign_out, needs_tenant=False), methods=["POST"]),
     Mount("/static", Assets(directory=_STATIC)),
 )
 """Each page by its path."""

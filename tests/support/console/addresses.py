@@ -56,6 +56,8 @@ _EXAMPLES: dict[str, Callable[[Furnished], Sequence[str]]] = {
         f"/schedules/{one.schedule}?outcome=FAILED",
         f"/schedules/{one.schedule}?part=firings",
     ],
+    "/tenants": lambda one: [],  # The pages of operators of the mesh, who see nothing else.
+    "/tenants/{tenant_id}": lambda one: [],
     "/sign-in/oidc": lambda one: [],  # Its tests have an identity provider.
     "/sign-in/oidc/callback": lambda one: [],
 }
