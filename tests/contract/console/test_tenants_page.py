@@ -140,7 +140,7 @@ async def test_a_client_with_the_role_admin_sees_its_tenant_and_the_tenants(
 ) -> None:
     person = await signed_in(ClientRole.ADMIN)
     page = await read(person, "/agents")
-    assert {LIST, "/sessions"} <= {*navigation_of(page)}
+    assert {LIST, "/sessions", "/storage"} <= {*navigation_of(page)}
     assert await page_with(person, tenant.tenant_id) is not None
     assert "State active" in (await read(person, f"{LIST}/{tenant.tenant_id}")).text
 

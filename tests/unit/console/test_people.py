@@ -104,7 +104,7 @@ def test_only_operators_of_the_mesh_are_led_to_the_tenants(minter: TokenMinter) 
     for one in (person(tenant="acme"), person(tenant="acme", roles=["reader"]), person(groups=["operators"])):
         paths = [path for path, _ in pages_of(one)]
         assert "/tenants" not in paths
-        assert {"/sessions", "/start"} <= {*paths}
+        assert {"/sessions", "/storage", "/start"} <= {*paths}
         assert way_back(one) == ("/sessions", "All sessions")
     assert {"/tenants", "/sessions"} <= {path for path, _ in pages_of(person(tenant="acme", roles=["admin"]))}
     assert pages_of(person(tenant="acme", roles=[])) == []

@@ -13,6 +13,7 @@ _PAGES = (
     ("/plugins", "Plugins", "spawnmesh.hook.v1.HookService", "ListPlugins"),
     ("/webhooks", "Webhooks", "spawnmesh.hook.v1.WebhookService", "ListWebhooks"),
     ("/schedules", "Schedules", "spawnmesh.session.v1.ScheduleService", "ListSchedules"),
+    ("/storage", "Storage", "spawnmesh.transcript.v1.StorageService", "ListTranscripts"),
     ("/start", "New session", "spawnmesh.session.v1.TenantService", "ListAgents"),
 )
 
