@@ -18,6 +18,12 @@ from tests.contract.transcript.entries.test_append import (
     test_AppendEntries__same_key_other_entries_is_refused,
     test_AppendEntries__twenty_calls_with_one_key_append_once,
 )
+from tests.contract.transcript.live.test_draft_pieces import (
+    test_WatchTranscript__thinking_and_calls_of_tools_come_piece_by_piece,
+)
+from tests.contract.transcript.live.test_drafts import (
+    test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text,
+)
 from tests.contract.transcript.writers.test_writers import (
     test_AcquireWriter__racing_claims_leave_the_highest,
     test_CreateTranscript__a_fork_copies_messages_with_their_results,
@@ -48,4 +54,6 @@ __all__ = [
     "test_AssembleContext__the_newest_that_fit_and_the_newest_user_message",
     "test_CreateTranscript__a_fork_copies_messages_with_their_results",
     "test_ReleaseWriter__ends_the_claim_for_good",
+    "test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text",
+    "test_WatchTranscript__thinking_and_calls_of_tools_come_piece_by_piece",
 ]

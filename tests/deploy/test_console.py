@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import kubernetes_validate
@@ -18,6 +17,7 @@ from spawnmesh_console.settings import ConsoleSettings
 from spawnmesh_devstack.ports import free_ports
 
 from tests.support.deploy.api_server import serving_api
+from tests.support.deploy.console_values import ON, console_with, over, pod_of, secrets_of, told
 from tests.support.deploy.environment import SERVING, forked, until, variables
 from tests.support.deploy.policies import GRPC, allowed_in, allowed_out, component_of, ports_of
 from tests.support.deploy.rendering import CI, ROOT, Object, containers, helm, objects, of_kind, pods, refusal
@@ -25,41 +25,10 @@ from tests.support.deploy.settings_schema import schema
 from tests.support.forking import ForkServer
 from tests.support.runtime.authority import Authority, Mounted
 
-ON = str(CI / "console.yaml")
 FOREIGN = {"Certificate", "ServiceMonitor", "PrometheusRule", "HTTPRoute"}
 SERVICES = {"session", "attachment-blob", "transcript", "model-router", "hook"}
 HTTP = 8080
 SCHEMA = schema()["properties"]["console"]
-
-
-def pod_of(*values: str) -> Object:
-    spec: Object = of_kind("Deployment", *values)["console"]["spec"]["template"]["spec"]
-    return spec
-
-
-def told(*values: str) -> dict[str, str]:
-    """Return the variables of the console without their prefix."""
-    (container,) = pod_of(*values)["containers"]
-    return {name.removeprefix("CONSOLE_"): value for name, value in variables(container).items()}
-
-
-def over(tmp_path: Path, **values: Any) -> str:
-    """Return a file of values that are merged over others."""
-    file = tmp_path / "over.yaml"
-    file.write_text(yaml.safe_dump(values))
-    return str(file)
-
-
-def secrets_of(*values: str) -> dict[str, dict[str, str]]:
-    """Return the keys that the pod gets of each secret, with the files that they become."""
-    found: dict[str, dict[str, str]] = {}
-    for volume in pod_of(*values)["volumes"]:
-        for source in volume.get("projected", {}).get("sources", []):
-            items = {item["key"]: item["path"] for item in source["secret"]["items"]}
-            found[source["secret"]["name"]] = items
-        if "secret" in volume:
-            found[volume["secret"]["secretName"]] = {}
-    return found
 
 
 def policy_of(*values: str) -> Object:
@@ -124,7 +93,7 @@ def test_pod_is_restricted_and_has_no_key_of_the_mesh(values: str) -> None:
     assert container["resources"]["limits"]["memory"]
     assert container["args"] == ["spawnmesh_console", "serve"]
     given = secrets_of(values, ON)
-    assert set(given) - {"console-tls"} == {"console-cookie-keys", "console-oidc"}
+    assert set(given) - {"console-tls"} == {"console-cookie-keys", "console-oidc", "tempo-reader"}
     names = set(told(values, ON))
     assert not names & {"SIGNING_KEY_FILE", "JWKS_FILE", "JWKS_URL", "DATABASE_URL", "S3_ENDPOINT"}
     assert not [name for name in names if name.startswith("PG")]
@@ -157,17 +126,19 @@ def test_it_calls_the_services_and_is_called_by_those_that_are_named() -> None:
     }
     assert callers == {(HTTP,): ["ingress"], (9464,): ["observability"]}
     reached = [(sorted(ports_of(rule)), rule["to"]) for rule in policy["egress"]]
-    assert [ports for ports, to in reached if not component_of(to[0])] == [[53], [4317], [443]]
-    assert reached[-1] == ([443], [{"ipBlock": {"cidr": "203.0.113.0/24"}}]), "the issuer"
+    assert [ports for ports, to in reached if not component_of(to[0])] == [[53], [4317], [443], [3200]]
+    assert reached[-2] == ([443], [{"ipBlock": {"cidr": "203.0.113.0/24"}}]), "the issuer"
+    observability = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}
+    assert reached[-1] == ([3200], [observability]), "the traces"
     assert {tuple(ports) for ports, to in reached if component_of(to[0])} == {(GRPC,)}
 
 
-def test_it_reaches_nothing_outside_without_an_identity_provider(tmp_path: Path) -> None:
-    without = over(tmp_path, console={"oidc": {"issuer": ""}})
+def test_it_reaches_nothing_outside_without_an_identity_provider_and_traces(tmp_path: Path) -> None:
+    without = over(tmp_path, console={"oidc": {"issuer": ""}, "traces": {"url": ""}})
     rules = policy_of("minimal", ON, without)["egress"]
     assert {port for rule in rules for port in ports_of(rule)} == {53, GRPC}
-    assert "console-oidc" not in secrets_of("minimal", ON, without)
-    assert not [name for name in told("minimal", ON, without) if name.startswith("SIGN_IN")]
+    assert not {"console-oidc", "tempo-reader"} & set(secrets_of("minimal", ON, without))
+    assert not [name for name in told("minimal", ON, without) if name.startswith(("SIGN_IN", "TRACES"))]
 
 
 def test_nobody_calls_it_if_nobody_is_named(tmp_path: Path) -> None:
@@ -238,15 +209,6 @@ def test_image_is_one_that_can_be_built_and_is_needed_only_where_it_runs(tmp_pat
     without = over(tmp_path, **minimal)
     assert helm(without).returncode == 0
     assert "image.digests has no console" in helm(without, ON).stderr
-
-
-def console_with(**changes: Any) -> Object:
-    """Return the values of the console with changes below `console`; a map changes a map."""
-    values: Object = yaml.safe_load(Path(ON).read_text())
-    for key, value in changes.items():
-        before = values["console"].get(key)
-        values["console"][key] = {**before, **value} if isinstance(before, dict) else value
-    return values
 
 
 # --- cookie keys
@@ -393,6 +355,7 @@ async def test_process_starts_with_exactly_what_the_chart_gives_it(
     made = of_kind("Secret", "minimal", ON)["console-cookie-keys"]["data"]["cookie-keys"]
     (root / "run/secrets/console/cookie-keys").write_bytes(base64.b64decode(made))
     (root / "run/secrets/console/client-secret").write_text("secret\n")
+    (root / "run/secrets/console/traces-headers").write_text("X-Scope-OrgID: mesh\n")
     authority = Authority("mesh")
     Mounted(root / "run/secrets/tls").put(authority.leaf("console"), authority)
     async with forked(fork_server, container, env) as process:

@@ -24,8 +24,9 @@ from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.spans import Span
 from spawnmesh_core.status import Status
-from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_devstack.span_file import load_spans
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.tokens import TokenMinter
 

@@ -14,11 +14,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from spawnmesh_devstack.scripted_model import build_app
+
+from tests.support.waiting import eventually
 
 SPAWNMESH = Path(sys.executable).parent / "spawnmesh"
 SERVICES = {"session", "attachment-blob", "transcript", "model-router", "hook", "runner"}
@@ -172,6 +175,20 @@ async def test_busy_port_ends_the_start_with_one_line(tmp_path: Path) -> None:
     assert errors.strip() == f"error: port {port} for session is in use by another process"
 
 
+async def trace_page(link: str, session_id: str) -> str:
+    """Return the page of the console with the trace of the session, once it has the end of the run."""
+    async with httpx2.AsyncClient(
+        headers={"accept": "text/html"}, trust_env=False, follow_redirects=True
+    ) as browser:
+        page = await browser.get(link)  # It signs in, once.
+
+        async def complete() -> str:
+            answer = await browser.get(page.url.join(f"/sessions/{session_id}/trace"))
+            return answer.text if "FinalizeRun" in answer.text else ""
+
+        return await eventually(complete)
+
+
 async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal() -> None:
     # Not below pytest's directory, which each new run of pytest closes to the account of PostgreSQL.
     with tempfile.TemporaryDirectory(prefix="spawnmesh-up-") as folder:
@@ -203,6 +220,8 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
             status, output, errors = await run("spawn", "Say something.", "--wait", "--json", **env)
             assert status == 0, errors
             assert "scripted model" in output
+            (link,) = re.findall(r"http://\S+/sign-in\?code=\S+", printed)
+            assert "SpawnSession" in await trace_page(link, json.loads(output)["session_id"])
             _, listed, _ = await run("router", "models", **env)
             assert "openai/agent (primary)" in listed
 

@@ -69,6 +69,8 @@ async def test_text_of_an_answer_comes_before_its_entry_and_a_cursor_continues(
     pieces = [deltas[0], *(one for one in later if "draft_delta" in one)]
     content = later[-1]["entry_appended"]["entry"]["body"]["message"]["content"]
     for kind in ("thinking", "text"):
-        given, heard = ("".join(one["draft_delta"].get(kind, "") for one in some) for some in (pieces, deltas))
+        given, heard = (
+            "".join(one["draft_delta"].get(kind, "") for one in some) for some in (pieces, deltas)
+        )
         assert given.startswith(heard)
         assert given == "".join(block.get(kind, {}).get("text", "") for block in content) != ""

@@ -8,8 +8,9 @@ import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh_client.wire import WireMesh, connect_wire
+from spawnmesh_core.spans import Span
 from spawnmesh_devstack.models import SCRIPTED_SLOW
-from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_devstack.span_file import load_spans
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.traces import orphans
 

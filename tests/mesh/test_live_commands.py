@@ -101,7 +101,10 @@ async def test_text_is_printed_while_the_model_speaks(
     thought = "".join(delta.get("thinking", "") for delta in deltas)
     appended = [line["entry_appended"] for line in lines if "entry_appended" in line]
     (completing,) = [one["entry"]["body"]["message"] for one in appended if one["completes_draft"]]
-    assert completing["content"] == [{"thinking": {"text": thought}}, {"text": {"text": answer}}]
+    assert completing["content"] == [
+        {"thinking": {"text": thought, "signature": ""}},
+        {"text": {"text": answer}},
+    ]
     for printed in (spawned, watched):
         assert f"thinking: {thought}{answer[:5]}" in said(printed)
         assert said(printed).count(answer) == 1

@@ -54,18 +54,24 @@ async def mesh(stack: Stack, tenant: str) -> AsyncIterator[WireMesh]:
 
 async def entries_after_success(mesh: WireMesh, session_id: str) -> list[Entry]:
     """Return the transcript once the run has succeeded."""
-    waited = await mesh.wait(session_id, 60)
-    run = waited.session.latest_run
-    assert waited.done
-    assert run.state == session_pb2.RUN_STATE_SUCCEEDED, run
+
+    async def answered() -> session_pb2.Run | None:
+        """Return nothing while the channel waits to connect again after a restart."""
+        try:
+            waited = await mesh.wait(session_id, 60)
+        except Unavailable:
+            return None
+        return waited.session.latest_run if waited.done else None
 
     async def listed() -> list[Entry]:
-        """Return nothing while the channel waits to connect again after a restart."""
+        """Return nothing for the same reason."""
         try:
             return [entry async for entry in mesh.transcript(session_id)]
         except Unavailable:
             return []
 
+    run: session_pb2.Run = await eventually(answered)
+    assert run.state == session_pb2.RUN_STATE_SUCCEEDED, run
     found: list[Entry] = await eventually(listed)
     return found
 

@@ -4,7 +4,8 @@ from collections import Counter
 from uuid import uuid4
 
 from spawnmesh_client.wire import WireMesh, connect_wire
-from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_core.spans import Span
+from spawnmesh_devstack.span_file import load_spans
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.traces import orphans
 

@@ -10,9 +10,10 @@ from opentelemetry.semconv import _incubating, attributes
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.wire import connect_wire as connect
+from spawnmesh_core.spans import Span
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
-from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_devstack.span_file import load_spans
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.traces import orphans
 

@@ -13,6 +13,7 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.wire import WireMesh, connect_wire
+from spawnmesh_core.spans import Span
 from spawnmesh_devstack import demo_plugin
 from spawnmesh_devstack.demo_agents import plugin_at
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
@@ -20,7 +21,7 @@ from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.processes import ChildProcess
 from spawnmesh_devstack.scripted_agents import CALLER
-from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_devstack.span_file import load_spans
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.traces import orphans
 from spawnmesh_runtime.span_journal_file import decode_spans

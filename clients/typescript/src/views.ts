@@ -100,8 +100,8 @@ export interface RunView {
   readonly outputFileCount: number;
   /** The sum of their sizes. */
   readonly outputTotalBytes: number;
-  /** The number of model calls that failed. Most of them are events MODEL_FAILED. */
-  readonly modelFailureCount: number;
+  /** The number of models that failed and of decisions of plugins, as runners reported them. */
+  readonly reportedEventCount: number;
 }
 
 export interface RunDelay {
@@ -240,7 +240,7 @@ export function runView(run: WireRun): RunView {
     budgetSessionId: present(run.budgetSessionId),
     outputFileCount: run.outputFileCount,
     outputTotalBytes: Number(run.outputTotalBytes),
-    modelFailureCount: Number(run.modelFailureCount),
+    reportedEventCount: Number(run.reportedEventCount),
     delay: run.delay && {
       reason: nameOf(WireReason, run.delay.reason),
       message: run.delay.message,

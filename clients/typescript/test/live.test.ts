@@ -23,7 +23,7 @@ function delta(cursor: string, text: string, beginsDraft = false, model = "a/b")
 
 function grown(
   cursor: string,
-  part: MessageInitShape<typeof DraftDeltaSchema>["delta"],
+  part: NonNullable<MessageInitShape<typeof DraftDeltaSchema>["delta"]>,
   beginsDraft: boolean,
   model = "a/b",
 ): Watched {
@@ -58,7 +58,7 @@ function shown(event: LiveEvent): readonly unknown[] {
     case "thinking":
       return [event.cursor, "thinking", event.thinking, event.beginsDraft, event.runId, event.model];
     case "toolCall":
-      return [event.cursor, event.toolCallId, event.name, event.arguments, event.beginsCall, event.beginsDraft];
+      return [event.cursor, event.toolCallId, event.name, event.arguments, event.beginsCall];
     case "retracted":
       return [event.cursor, "retracted", event.runId];
     case "entry":
@@ -98,7 +98,7 @@ test("events of every kind are plain values, until the stream ends", async (t) =
     ["t1", "thinking", "Hm.", true, "run_1", "a/b"],
     ["d3", "text", "Good ", false, "run_1", "a/b"],
     ["d4", "text", "day.", false, "run_1", undefined],
-    ["t2", "call_1", "read_file", "{}", true, false],
+    ["t2", "call_1", "read_file", "{}", true],
     ["d5", "entry", 2, true],
     ["d6", "entry", 3, false],
     ["c2", "state", "CLOSED"],

@@ -4,13 +4,17 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 T = TypeVar("T")
+
+
+class _LoopEnded(RuntimeError):
+    """The loop takes no coroutine any more."""
 
 
 class LoopThread:
@@ -65,7 +69,7 @@ class LoopThread:
                     return
                 yield cast(T, item)
         finally:
-            if self._loop is not None:
+            with suppress(_LoopEnded):  # What ended the iteration is raised, not this.
                 self.run(_closed(items))
 
     @contextmanager
@@ -82,7 +86,7 @@ class LoopThread:
             raise RuntimeError("a callback of the client cannot call the mesh: it would wait for itself")
         with self._lock:  # The loop does not end in between.
             if self._loop is None:
-                raise RuntimeError("the mesh is closed: the block of `connect` has ended")
+                raise _LoopEnded("the mesh is closed: the block of `connect` has ended")
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _abandon(self, work: Coroutine[Any, Any, object]) -> None:

@@ -113,6 +113,7 @@ class EventKind(Word):
     BUDGET_CHANGED = auto()
     CHILD_SPAWNED = auto()
     MODEL_FAILED = auto()
+    HOOK_DECIDED = auto()
 
 
 class ReceiptWarning(Word):
@@ -215,7 +216,7 @@ class Run:
     output_file_count: int
     output_total_bytes: int
     budget_session_id: str
-    model_failure_count: int
+    reported_event_count: int
 
 
 @dataclass(frozen=True, slots=True)

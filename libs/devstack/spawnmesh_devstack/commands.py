@@ -50,7 +50,7 @@ def up(
         list[str] | None,
         typer.Option(
             metavar="NAME=PORT",
-            help="A port for a service, `console`, `gateway`, `s3` or `otlp`; may be repeated.",
+            help="A port for a service, `console`, `gateway`, `s3`, `otlp` or `traces`; may be repeated.",
         ),
     ] = None,
     mcp_config: Annotated[

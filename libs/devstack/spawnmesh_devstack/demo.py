@@ -10,6 +10,7 @@ from random import SystemRandom
 
 from rich.console import Console
 from spawnmesh.session.v1.session_pb2 import Session
+from spawnmesh_core.spans import Span
 
 from spawnmesh_devstack import demo_report
 from spawnmesh_devstack.demo_agents import TASK, profiles, with_approval, with_published_figures
@@ -29,7 +30,7 @@ from spawnmesh_devstack.demo_job import Done, Job, delete_family, deliveries, do
 from spawnmesh_devstack.demo_small import make_note, small_checks, small_job
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import SCRIPTED_FLAKY, Choice, ModelKind, choose
-from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_devstack.span_file import load_spans
 from spawnmesh_devstack.thinking import open_thinking_stack
 
 _SCRIPTED_SECONDS = 90.0

@@ -10,6 +10,7 @@ from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.session.v1 import approval_pb2, session_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_calls.wire_reasons import reason_of
+from spawnmesh_core.spans import Span
 
 from spawnmesh_devstack import traces
 from spawnmesh_devstack.demo_budget import FIRST_CALLS, change_count, wait_count
@@ -18,7 +19,6 @@ from spawnmesh_devstack.demo_files import Truth, hashes
 from spawnmesh_devstack.demo_job import Done
 from spawnmesh_devstack.demo_published import tool_files
 from spawnmesh_devstack.scripted_agents import BRIEF_NAME, FIGURES_NAME, VERIFIED
-from spawnmesh_devstack.span_file import Span
 
 Document = dict[str, Any]
 

@@ -9,9 +9,9 @@ import psutil
 import psycopg
 from minio import Minio
 from psycopg import sql
+from spawnmesh_core.spans import Span
 
 from spawnmesh_devstack.s3 import S3Endpoint
-from spawnmesh_devstack.span_file import Span
 from spawnmesh_devstack.stack import Stack
 
 DEPLOYABLES = ("attachment-blob", "hook", "model-router", "runner", "session", "transcript")

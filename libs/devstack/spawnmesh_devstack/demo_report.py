@@ -9,10 +9,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.condensed_spans import condensed
+from spawnmesh_core.spans import Span
 
 from spawnmesh_devstack.demo_document import Check, Document
-from spawnmesh_devstack.demo_waterfall import condensed
-from spawnmesh_devstack.span_file import Span
 from spawnmesh_devstack.traces import waterfall
 
 _SHOWN_CHARACTERS = 700

@@ -11,6 +11,7 @@ from spawnmesh_devstack.console import CONSOLE, console_variables
 from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_devstack.trace_server import TraceAccess
 
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook")
 RUNNER = "runner"
@@ -66,6 +67,7 @@ class Surroundings:
 
     keys: Path
     otlp_endpoint: str
+    trace_access: TraceAccess
     span_journal_dir: Path
     databases: dict[str, ServiceDsn]
     targets: Mapping[str, str]
@@ -155,9 +157,11 @@ def smollm2_member(port: int) -> Member:
     return Member("smollm2", argv, base_environment(), Readiness.TCP, port)
 
 
-def sink_member(port: int, file: Path) -> Member:
-    """Return the receiver of traces."""
-    argv = python_module("spawnmesh_devstack.otlp_sink", "--port", str(port), "--file", str(file))
+def sink_member(port: int, file: Path, access: TraceAccess) -> Member:
+    """Return the receiver of traces, which also serves them."""
+    numbers = ("--port", str(port), "--traces-port", str(access.port))
+    files = ("--file", str(file), "--headers-file", str(access.headers_file))
+    argv = python_module("spawnmesh_devstack.otlp_sink", *numbers, *files)
     return Member("otlp-sink", argv, base_environment(), Readiness.TCP, port)
 
 
@@ -215,7 +219,7 @@ def _own_variables(service: str, around: Surroundings) -> dict[str, str]:
         case "runner":
             return {"WORKSPACE_ROOT": str(around.workspace_root)}
         case "console":
-            return console_variables(around.keys.parent)
+            return {**console_variables(around.keys.parent), **around.trace_access.variables()}
         case _:
             return {}
 

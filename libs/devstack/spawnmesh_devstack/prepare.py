@@ -15,7 +15,8 @@ from spawnmesh_devstack.members import SERVICES, snake
 from spawnmesh_devstack.ports import PAIR_DISTANCE, free_ports, require_free
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 
-OTLP, SCRIPTED_MODEL, SMOLLM2, S3, GATEWAY = "otlp", "scripted-model", "smollm2", "s3", "gateway"
+OTLP, TRACES, S3, GATEWAY = "otlp", "traces", "s3", "gateway"
+SCRIPTED_MODEL, SMOLLM2 = "scripted-model", "smollm2"
 
 
 def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
@@ -24,7 +25,7 @@ def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
 
     Raises PortBusy for a port in use, and StackError for an unknown name.
     """
-    needed = (*SERVICES, GATEWAY, CONSOLE, OTLP, SCRIPTED_MODEL, SMOLLM2)
+    needed = (*SERVICES, GATEWAY, CONSOLE, OTLP, TRACES, SCRIPTED_MODEL, SMOLLM2)
     if unknown := sorted(set(asked) - {*needed, S3}):
         raise StackError(
             f"nothing is called {', '.join(unknown)}; a port can be given for {', '.join((*needed, S3))}"

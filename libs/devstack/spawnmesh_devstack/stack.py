@@ -32,6 +32,7 @@ from spawnmesh_devstack.prepare import (
     OTLP,
     S3,
     SCRIPTED_MODEL,
+    TRACES,
     choose_ports,
     prepare_schemas,
     write_router_config,
@@ -39,6 +40,7 @@ from spawnmesh_devstack.prepare import (
 from spawnmesh_devstack.processes import ChildProcess, Command, Execute, execute, start_process
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
+from spawnmesh_devstack.trace_server import TraceAccess, make_headers
 from spawnmesh_devstack.watchdog import Watchdog
 
 _NEEDS_S3 = "attachment-blob"
@@ -92,6 +94,11 @@ class Stack:
     def traces_file(self) -> Path:
         """The file of spans, in the format of `span_file`."""
         return self.data_dir / "traces.otlp"
+
+    @property
+    def trace_access(self) -> TraceAccess:
+        """The way to the traces over HTTP."""
+        return self._surroundings.trace_access
 
     @property
     def workspace_root(self) -> Path:
@@ -255,11 +262,11 @@ async def open_stack(
     model is started and configured.
 
     `replicas` is the number of each service and each worker. `ports` requests ports by name (a
-    service's, for its first replica; `s3`, `otlp`, `scripted-model`); the others are free ones. A
-    variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry to all,
-    any other to model-router only. `before_start` gets the mesh before its processes start, so that
-    what `environment` names can find them. `execute` starts each process of the mesh but PostgreSQL
-    and S3, and `new_postgres` makes the server. Raises StackError.
+    service's, for its first replica; `s3`, `otlp`, `traces`, `scripted-model`); the others are free
+    ones. A variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry
+    to all, any other to model-router only. `before_start` gets the mesh before its processes start,
+    so that what `environment` names can find them. `execute` starts each process of the mesh but
+    PostgreSQL and S3, and `new_postgres` makes the server. Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))
@@ -273,6 +280,7 @@ async def open_stack(
         around = Surroundings(
             keys=data_dir / "keys",
             otlp_endpoint=f"http://{LOOPBACK}:{port_of[OTLP]}",
+            trace_access=TraceAccess(port_of[TRACES], make_headers(data_dir / "keys")),
             span_journal_dir=data_dir / "spans",
             databases={},
             targets={service: _target(ports) for service, ports in ports_of.items()},
@@ -302,7 +310,7 @@ async def open_stack(
             for number in range(1, replicas + 1):
                 others += [members.worker_member(around, number), members.hook_worker_member(around, number)]
                 others.append(members.transcript_worker_member(around, number))
-            others.append(members.sink_member(port_of[OTLP], stack.traces_file))
+            others.append(members.sink_member(port_of[OTLP], stack.traces_file, around.trace_access))
             if router_config is None:
                 others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL]))
             await run_concurrently(

@@ -1,11 +1,9 @@
 """Inspect a trace: its calls between services, missing spans, and a picture of it."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
-
-from spawnmesh_devstack.span_file import Span, by_start
+from spawnmesh_core.spans import Span, span_tree
 
 _NANOS_PER_MS = 1_000_000
 _NUMBERS_WIDTH = 24
@@ -52,7 +50,7 @@ def waterfall(spans: Sequence[Span], width: int) -> list[Text]:
         name: _SERVICE_STYLES[place % len(_SERVICE_STYLES)] for place, name in enumerate(services(spans))
     }
     lines = []
-    for depth, span in _tree(spans):
+    for depth, span in span_tree(spans):
         style = "red" if span.status == "error" else styles[span.service]
         label = Text("  " * depth).append(span.service, style=style).append(f" {span.name}")
         label.truncate(label_width - 1, overflow="ellipsis")
@@ -66,16 +64,3 @@ def waterfall(spans: Sequence[Span], width: int) -> list[Text]:
         bar = (" " * start + "█" * max(1, end - start)).ljust(bar_width)[:bar_width]
         lines.append(label.append(numbers).append(bar, style=style))
     return lines
-
-
-def _tree(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
-    """Yield parents before children, siblings by start, each with its depth."""
-    known = {span.span_id for span in spans}
-    children: dict[str, list[Span]] = defaultdict(list)
-    for span in sorted(spans, key=by_start):
-        children[span.parent_span_id if span.parent_span_id in known else ""].append(span)
-    waiting = [(0, span) for span in reversed(children[""])]
-    while waiting:
-        depth, span = waiting.pop()
-        yield depth, span
-        waiting.extend((depth + 1, child) for child in reversed(children[span.span_id]))

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Scope
 
 from spawnmesh_console.clients.mesh import open_connections
 from spawnmesh_console.clients.oidc import CALLBACK_PATH, OidcProvider
+from spawnmesh_console.clients.trace_backend import TraceBackend
 from spawnmesh_console.pages import (
     agents,
     approvals,
@@ -37,6 +38,7 @@ from spawnmesh_console.pages import (
     start,
     storage,
     tenants,
+    trace,
     webhooks,
 )
 from spawnmesh_console.settings import ConsoleSettings
@@ -75,6 +77,7 @@ ROUTES = (
     Route("/sessions", signed_in(sessions.list_sessions)),
     Route("/sessions/{session_id}", signed_in(session.show_session)),
     Route("/sessions/{session_id}/context", signed_in(context.show_context)),
+    Route("/sessions/{session_id}/trace", signed_in(trace.show_trace)),
     Route("/sessions/{session_id}/live", signed_in(session_live.stream_session)),
     Route("/sessions/{session_id}/message", signed_in(session.send_message), methods=["POST"]),
     Route("/sessions/{session_id}/interrupt", signed_in(session.interrupt), methods=["POST"]),
@@ -168,6 +171,7 @@ async def open_app(settings: ConsoleSettings) -> AsyncIterator[ASGIApp]:
             open_templates(),
             AttemptCookie(keys, is_https=settings.is_https, port=port),
             OidcProvider(settings) if settings.sign_in_issuer else None,
+            TraceBackend(settings) if settings.traces_url else None,
         )
         # Around all of it, so that the answer to an error of a page has the headers, too.
         yield Guard(

@@ -62,6 +62,14 @@ class ConsoleSettings(ProcessSettings):
     """The scopes that are requested, separated by spaces. `openid` is one of them."""
     sign_in_parameters: Mapping[str, str] = {}
     """Further parameters of the request, such as `audience` or `resource`, as a JSON object."""
+    traces_url: str = ""
+    """The address of a trace in the backend of traces, with `{trace_id}` in place of its id.
+
+    It leads to OTLP JSON, as in Jaeger (`/api/v3/traces/{trace_id}`) and Tempo
+    (`/api/v2/traces/{trace_id}`). Without it, the page of a trace says so.
+    """
+    traces_headers_file: Path | None = None
+    """File with headers for the backend of traces: `Name: value` on each line."""
     max_upload_bytes: int = Field(default=64 * MIB, ge=MIB, le=1024 * MIB)
     """The largest form that is read, with its files."""
 
@@ -74,6 +82,18 @@ class ConsoleSettings(ProcessSettings):
         ):
             raise ValueError("must be http://host[:port] or https://host[:port]")
         return value.rstrip("/")
+
+    @field_validator("traces_url")
+    @classmethod
+    def _is_an_address_of_a_trace(cls, value: str) -> str:
+        parts = urlsplit(value)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        has_place = "{trace_id}" in f"{parts.path}?{parts.query}" and "{" not in parts.netloc
+        if value and not (is_one and has_place and value.isprintable() and not set(" #") & set(value)):
+            raise ValueError("must be http://… or https://… with {trace_id} in its path or its query")
+        if "@" in parts.netloc:
+            raise ValueError("must have no password: traces_headers_file can have the header Authorization")
+        return value
 
     @field_validator("sign_in_issuer")
     @classmethod

@@ -7,9 +7,24 @@ _SESSION = "services/session/spawnmesh_session"
 _ROUTER = "services/model-router/spawnmesh_model_router"
 _BLOBS = "services/attachment-blob/spawnmesh_attachment_blob"
 _SANDBOX = "services/runner/spawnmesh_runner/clients/sandbox"
+_CONSOLE = "services/console/spawnmesh_console"
 _MCP = "services/runner/spawnmesh_runner/clients/mcp"
 
 SECURITY_BUGS = (
+    SeededBug(
+        "the page of a trace shows the spans of all tenants",
+        (
+            Change(
+                f"{_CONSOLE}/domain/trace_spans.py",
+                "if tenant_id and owners.get(span.span_id) == tenant_id]",
+                "if tenant_id]",
+            ),
+        ),
+        (
+            "tests/unit/console/test_trace_spans.py::test_no_span_of_another_tenant_is_ever_shown",
+            "tests/contract/console/test_trace_page.py::test_spans_of_other_tenants_and_of_other_traces_are_not_shown",
+        ),
+    ),
     SeededBug(
         "the credentials of a tenant's bucket do not deny STS",
         (

@@ -8,7 +8,7 @@ _FEED = f"{_SESSION}/operations/member_feed.py"
 _FAMILY = f"{_SESSION}/operations/family_watch.py"
 _OF_TRANSCRIPT = "tests/contract/session/runs/test_watch_transcript.py"
 _OF_FAMILY = "tests/contract/session/runs/test_watch_family.py"
-_OF_FAILURES = "tests/contract/session/runs/test_model_failures.py"
+_OF_RUN_EVENTS = "tests/contract/session/runs/test_run_events.py"
 
 STREAM_BUGS = (
     SeededBug(
@@ -74,14 +74,14 @@ STREAM_BUGS = (
         (f"{_OF_FAMILY}::test_a_run_watches_its_own_family_and_no_cursor_leads_out_of_it",),
     ),
     SeededBug(
-        "a repeated report of a failure is told again",
+        "a repeated report of an event is told again",
         (
             Change(
-                f"{_SESSION}/domain/model_failures.py",
-                "fresh = failures[max(0, known_count + 1 - first_number) :]",
-                "fresh = failures",
+                f"{_SESSION}/domain/run_events.py",
+                "fresh = events[max(0, known_count + 1 - first_number) :]",
+                "fresh = events",
             ),
         ),
-        (f"{_OF_FAILURES}::test_ReportModelFailures__each_failure_is_an_event_and_a_repeat_adds_nothing",),
+        (f"{_OF_RUN_EVENTS}::test_ReportRunEvents__each_is_an_event_and_a_repeat_adds_nothing",),
     ),
 )

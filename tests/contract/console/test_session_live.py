@@ -29,7 +29,8 @@ def seen(events: list[StreamEvent]) -> tuple[list[str], list[str], str]:
     entries, happened, draft = [], [], ""
     for event in events:
         if event.name == "delta":
-            draft = (draft if not event.data["begins"] else "") + event.data["text"]
+            said = event.data["text"] if event.data["kind"] == "text" else ""
+            draft = (draft if not event.data["begins"] else "") + said
         elif event.name == "entry":
             entries += re.findall(r'id="(e-\d+)"', event.data["html"])
         elif event.name == "head":
@@ -39,6 +40,11 @@ def seen(events: list[StreamEvent]) -> tuple[list[str], list[str], str]:
     return entries, happened, draft
 
 
+def texts_of(events: list[StreamEvent], kind: str = "text") -> list[str]:
+    """Return the deltas of this kind."""
+    return [one.data["text"] for one in events if one.name == "delta" and one.data["kind"] == kind]
+
+
 async def test_stream_is_the_same_from_every_place(mesh: Mesh, signed_in: SignedIn) -> None:
     session = await mesh.spawn("Count.", model="scripted/slow")
     client = await signed_in()
@@ -46,7 +52,7 @@ async def test_stream_is_the_same_from_every_place(mesh: Mesh, signed_in: Signed
     async with aclosing(stream_events(client, live_of(session))) as live:
         async for event in live:
             events.append(event)
-            if [one.name for one in events].count("delta") == 3 and event.name == "delta":
+            if event.name == "delta" and event.data["kind"] == "text" and len(texts_of(events)) == 2:
                 await session.interrupt()
     assert events[-1].name == "end"
     entries, happened, draft = seen(events)
@@ -57,7 +63,11 @@ async def test_stream_is_the_same_from_every_place(mesh: Mesh, signed_in: Signed
     assert draft == answers[-1], "the parts are together the answer"
     assert draft.startswith("1 2 3 ")
     [completed] = [event for event in events if event.name == "entry" and event.data["completes"]]
-    assert answers[-1].strip() in read_html(completed.data["html"]).text
+    shown_answer = read_html(completed.data["html"]).text
+    assert answers[-1].strip() in shown_answer
+    thought = "".join(texts_of(events, "thinking"))
+    assert thought, "the model thinks"
+    assert thought in shown_answer
     assert "succeeded" not in events[0].data["html"], "the stream begins with the state"
     assert "interrupted" in events[-2].data["html"], "and ends with it"
     for place, event in enumerate(events, 1):

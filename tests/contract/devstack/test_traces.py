@@ -4,16 +4,21 @@ import os
 import sys
 
 import grpc
+import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
+from spawnmesh_core.spans import Span
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.processes import Command, start_process, until_ready
-from spawnmesh_devstack.span_file import Span, framed, load_all_spans, load_spans
+from spawnmesh_devstack.span_file import framed, load_all_spans, load_spans
+from spawnmesh_devstack.trace_server import TraceAccess, make_headers
 from spawnmesh_devstack.traces import edges, orphans, services, waterfall
 from spawnmesh_devstack.watchdog import Watchdog
+from spawnmesh_runtime.otlp_json import traces_of_json
+from spawnmesh_runtime.otlp_spans import spans_of
 
 TRACE = "ab" * 16
 MS = 1_000_000
@@ -76,7 +81,8 @@ def test_the_waterfall_keeps_its_width_for_long_names_and_instant_spans():
 @pytest.fixture(scope="module")
 async def sink(tmp_path_factory):
     directory = tmp_path_factory.mktemp("sink")
-    (port,) = free_ports(1)
+    port, traces_port = free_ports(2)
+    access = TraceAccess(traces_port, make_headers(directory))
     argv = (
         sys.executable,
         "-m",
@@ -85,6 +91,10 @@ async def sink(tmp_path_factory):
         str(port),
         "--file",
         str(directory / "f"),
+        "--traces-port",
+        str(traces_port),
+        "--headers-file",
+        str(access.headers_file),
     )
     with Watchdog() as watchdog:
         process = start_process(Command("sink", argv, directory / "log"), watchdog)
@@ -94,7 +104,7 @@ async def sink(tmp_path_factory):
                 return channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
 
             await until_ready(process, answers, 15)
-            yield trace_service_pb2_grpc.TraceServiceStub(channel), directory / "f"
+            yield trace_service_pb2_grpc.TraceServiceStub(channel), directory / "f", access
         await process.stop()
         assert process.returncode == 0
 
@@ -104,7 +114,7 @@ def text(value):
 
 
 async def test_an_exported_span_is_in_the_file_when_the_export_is_answered(sink):
-    exporter, file = sink
+    exporter, file, _ = sink
     trace_id = os.urandom(16)
     sent = trace_pb2.Span(
         trace_id=trace_id,
@@ -140,6 +150,45 @@ async def test_an_exported_span_is_in_the_file_when_the_export_is_answered(sink)
     assert got.links == [{"trace_id": "0a" * 16, "span_id": "0b" * 8, "attributes": {}}]
     assert got.events == [{"name": "retry", "unix_nanos": 6 * MS, "attributes": {}}]
     assert load_spans(file, "ff" * 16) == []
+
+
+def exported(*trace_ids):
+    """Return a request with a span of each trace, and of one more trace."""
+    spans = [
+        trace_pb2.Span(trace_id=one, span_id=one[:8], name=one.hex()) for one in (*trace_ids, b"\x0f" * 16)
+    ]
+    resource = Resource(attributes=[KeyValue(key="service.name", value=text("transcript"))])
+    batch = trace_pb2.ResourceSpans(resource=resource, scope_spans=[trace_pb2.ScopeSpans(spans=spans)])
+    return trace_service_pb2.ExportTraceServiceRequest(resource_spans=[batch])
+
+
+async def test_a_trace_is_served_to_who_may_read_the_headers(sink):
+    exporter, _, access = sink
+    first, second = os.urandom(16), os.urandom(16)
+    await exporter.Export(exported(first, second))
+    await exporter.Export(exported(first))
+    url = access.variables()["TRACES_URL"]
+    name, _, value = access.headers_file.read_text().strip().partition(": ")
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        for wrong in ({}, {name: "Bearer other"}, {name: value[:-1]}, {name: value.encode() + b"\xff"}):
+            answer = await client.get(url.format(trace_id=first.hex()), headers=wrong)
+            assert (answer.status_code, answer.content) == (401, b"")
+        found = await client.get(url.format(trace_id=first.hex()), headers={name: value})
+        assert found.headers["content-type"].startswith("application/json")
+        spans = list(spans_of(traces_of_json(found.content)[0].resource_spans))
+        assert [(one.trace_id, one.name, one.service) for one in spans] == [
+            (first.hex(), first.hex(), "transcript")
+        ] * 2
+        for other, status in ((os.urandom(16).hex(), 404), ("f" * 31, 400), ("..%2fmesh.json", 400)):
+            answer = await client.get(url.format(trace_id=other), headers={name: value})
+            assert (answer.status_code, answer.content) == (status, b""), other
+
+
+def test_headers_are_new_ones_for_each_mesh_and_for_its_owner_alone(tmp_path):
+    first = make_headers(tmp_path).read_text()
+    file = make_headers(tmp_path)
+    assert file.read_text() != first
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_half_written_request_and_a_missing_file_are_no_error(tmp_path):

@@ -1,6 +1,7 @@
 """Broken answers: the run goes on with the candidates that are left, and their tokens count."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spawnmesh_core.reasons import Reason
@@ -17,6 +18,7 @@ from tests.support.model_router.provider import (
     named_sse,
     slowly,
     sse,
+    tool_part,
 )
 from tests.support.model_router.runner import carry, queue
 from tests.support.runner.fixtures import ScriptedMesh
@@ -80,3 +82,14 @@ async def test_Generate__an_absurd_count_is_bounded_by_what_was_asked_for(
     usage = answered.completion.message.usage
     assert usage.output_token_count == output
     assert usage.cache_read_token_count == usage.input_token_count < 20_000
+
+
+@pytest.mark.parametrize(
+    "part", [chunk({"reasoning_content": "é" * 200}), tool_part(0, '{"a": "' + "é" * 195, "c1", "read")]
+)
+async def test_Generate__what_was_written_bounds_a_count_once(world: World, part: dict[str, Any]) -> None:
+    absurd = {"prompt_tokens": 20, "completion_tokens": 10**9}
+    world.provider.on("one", sse(START, part, HELLO, chunk({}, "stop"), {**USAGE_CHUNK, "usage": absurd}))
+    answered = await (await world.router()).generate(world.ref("one"), max_output_token_count=100)
+    size = 400 if "reasoning_content" in part["choices"][0]["delta"] else 7 + 390
+    assert answered.completion.message.usage.output_token_count == size + 27

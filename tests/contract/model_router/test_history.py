@@ -1,7 +1,6 @@
 """Histories are mended before they are sent: names of tools, ids of calls, blank texts."""
 
 import json
-from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
@@ -10,6 +9,7 @@ from spawnmesh.model_router.v1 import generation_pb2
 from tests.support.model_router.fixtures import World, assistant, call_block, tool_result, user
 from tests.support.model_router.gemini import open_gemini_router, streamed
 from tests.support.model_router.gemini import said as said_by_gemini
+from tests.support.model_router.history import names_in
 from tests.support.model_router.provider import (
     Answering,
     anthropic_answer,
@@ -37,20 +37,6 @@ def result_of(call_id: str, text: str = "done", name: str = NAME) -> message_pb2
     result = tool_result(call_id, text)
     result.tool_name = name
     return result
-
-
-def names_in(body: dict[str, Any]) -> set[str]:
-    """Return each value of a key `name` in the request."""
-    found: set[str] = set()
-    pending: list[Any] = [body]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            found |= {value for key, value in one.items() if key == "name" and isinstance(value, str)}
-            pending += one.values()
-        elif isinstance(one, list):
-            pending += one
-    return found
 
 
 def answer_with_call(kind: str, name: str) -> Answering:

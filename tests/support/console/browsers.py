@@ -28,6 +28,19 @@ _FLAGS = (
     "--disable-sync",
 )
 PATIENCE_MILLISECONDS = 60_000.0
+NARROW = 360
+"""The width of a small telephone."""
+
+_SERIOUS = ("serious", "critical")
+
+# The elements that are wider than the window, as far as they make the page wider.
+TOO_WIDE = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width && document.body.scrollWidth <= width) return [];
+  return [...document.querySelectorAll("body *")]
+    .filter((one) => one.getBoundingClientRect().right > width + 0.5 && !one.closest("header"))
+    .map((one) => `${one.tagName} ${one.className} ${one.textContent.trim().slice(0, 40)}`).slice(0, 5);
+}"""
 
 
 def missing_browser() -> str:
@@ -145,3 +158,21 @@ async def open_windows(browser: "Browser", console: RunningConsole) -> AsyncIter
         yield windows
     unexpected = [one for one in windows.problems if not any(map(one.__contains__, windows.expected))]
     assert not unexpected, unexpected
+
+
+async def violations(page: "Page") -> list[str]:
+    """Return the serious violations that axe-core finds on the page, in light and in dark colours."""
+    await page.evaluate(browser_package("axe_playwright_python.async_playwright").Axe().axe_script)
+    found = []
+    # The scheme changes colours alone.
+    for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+        await page.emulate_media(color_scheme=scheme)
+        options = {"resultTypes": ["violations"], **rules}
+        answer = await page.evaluate("(options) => axe.run(options)", options)
+        found += [
+            f"{scheme}: {one['id']}: {node['html'][:160]} {node['failureSummary'][:200]}"
+            for one in answer["violations"]
+            if one["impact"] in _SERIOUS
+            for node in one["nodes"]
+        ]
+    return found

@@ -46,6 +46,7 @@ async def start_console(
         "COOKIE_KEY_FILE": str(key_file),
         "SIGN_IN_FILE": str(sign_in_file),
         **{f"{service.replace('-', '_').upper()}_TARGET": to for service, to in stack.targets.items()},
+        **stack.trace_access.variables(),
         **(settings or {}),
     }
     variables = {

@@ -52,9 +52,9 @@ from tests.support.runner.blobs import ScriptedBlobs
 from tests.support.runner.budgets import BudgetScript
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
-from tests.support.runner.model_failures import ModelFailureReports, ReportModelFailures
 from tests.support.runner.models import ScriptedModels
 from tests.support.runner.outputs import PublishFiles, ScriptedOutputs
+from tests.support.runner.run_events import ReportRunEvents, RunEventReports
 from tests.support.runner.sessions import ScriptedSessions
 from tests.support.runner.transcripts import (
     ScriptedDrafts,
@@ -93,7 +93,7 @@ class ScriptedMesh:
     hold_model: asyncio.Event | None = None
     spoken_first: tuple[str | GenerationEvent, ...] = ()
     """The pieces of text that come before the model is held."""
-    model_failures: ModelFailureReports = field(default_factory=ModelFailureReports)
+    run_events: RunEventReports = field(default_factory=RunEventReports)
     drafts: dict[int, str] = field(default_factory=dict)
     draft_pieces: dict[int, list[DraftPiece]] = field(default_factory=lambda: defaultdict(list))
     draft_calls: list[live_pb.WriteDraftRequest] = field(default_factory=list)
@@ -176,7 +176,7 @@ class ScriptedMesh:
                 epoch=epoch,
                 attempt_count=epoch,
                 output_file_count=self.outputs.file_count,
-                model_failure_count=self.model_failures.known_count,
+                reported_event_count=self.run_events.known_count,
             ),
             session=session,
             agent=tenant_pb2.AgentProfile(
@@ -261,7 +261,7 @@ class ScriptedMesh:
         self.hooks.add_to(server)
 
 
-class _Runs(PublishFiles, ReportModelFailures, run_grpc.RunServiceServicer):
+class _Runs(PublishFiles, ReportRunEvents, run_grpc.RunServiceServicer):
     def __init__(self, mesh: ScriptedMesh) -> None:
         self.mesh = mesh
 

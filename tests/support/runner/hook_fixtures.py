@@ -72,22 +72,23 @@ class _RunHooks(run_hook_grpc.RunHookServiceServicer):
         self, request: Any, context: Any
     ) -> pb.DispatchBeforeModelResolveResponse:
         decision = self._hooks.ask("before_model_resolve", request.event, self._hooks.model)
-        return pb.DispatchBeforeModelResolveResponse(decision=decision)
+        return pb.DispatchBeforeModelResolveResponse(decision=decision, decided_by="chooser")
 
     async def DispatchBeforePromptBuild(
         self, request: Any, context: Any
     ) -> pb.DispatchBeforePromptBuildResponse:
         decision = self._hooks.ask("before_prompt_build", request.event, self._hooks.prompt)
-        return pb.DispatchBeforePromptBuildResponse(decision=decision)
+        return pb.DispatchBeforePromptBuildResponse(decision=decision, decided_by=["brand", "memory"])
 
     async def DispatchBeforeToolCall(self, request: Any, context: Any) -> pb.DispatchBeforeToolCallResponse:
         decision = self._hooks.ask("before_tool_call", request.event, self._hooks.tool_call)
         if self._hooks.hold_tool_calls is not None:
             await self._hooks.hold_tool_calls.wait()
         rewritten_by = ["gate", "scrubber"] if decision.HasField("rewrite") else []
+        others = ["gate"] if decision.HasField("block") else ["cfo"] if self._hooks.approval_reason else []
         return pb.DispatchBeforeToolCallResponse(
             decision=decision,
-            decided_by=rewritten_by,
+            decided_by=[*rewritten_by, *others],
             rewritten_by=rewritten_by,
             approval_reason=self._hooks.approval_reason,
         )

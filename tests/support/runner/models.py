@@ -24,7 +24,7 @@ class ScriptedModels(router_grpc.ModelRouterServiceServicer):
         if mesh.refusals.get("Generate"):
             raise mesh.refusals["Generate"].popleft()
         await asyncio.sleep(mesh.router_wait_seconds)
-        for attempt in mesh.model_failures.before_answer:
+        for attempt in mesh.run_events.before_answer:
             yield said(attempt_failed=attempt)
         yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
         for piece in mesh.spoken_first:

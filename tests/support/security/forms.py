@@ -75,6 +75,7 @@ _IDS_OF_RPCS = {
 NOT_IDS = frozenset(
     [
         "accompanying_texts",
+        "arguments",
         "arguments_json",
         "arguments_sha256",
         "block_json",
@@ -126,6 +127,7 @@ NOT_IDS = frozenset(
         "parameters_json",
         "pause_reason",
         "pattern",
+        "plugins",
         "previous_summary",
         "price_version",
         "provider",
@@ -140,6 +142,7 @@ NOT_IDS = frozenset(
         "target",
         "task",
         "text",
+        "thinking",
         "thinking_level",
         "time_zone",
         "token_vocabulary",
@@ -192,7 +195,9 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
     "OperationService.ListOperations": lambda ids: {"name": "services/transcript", "filter": None},
     "OperationService.WaitOperation": lambda ids: {"timeout": "0s"},
     "RunService.PublishFiles": lambda ids: {"files": [{"name": "a.txt", "data": "YQ=="}]},
-    "RunService.ReportModelFailures": lambda ids: {"failures": [{"model": "a/b", "reason": "TIMEOUT"}]},
+    "RunService.ReportRunEvents": lambda ids: {
+        "events": [{"model_failure": {"model": "a/b", "reason": "TIMEOUT"}}]
+    },
     "RunService.RequestApproval": lambda ids: {"toolCall": {"argumentsJson": "{}"}},
     "ScheduleService.UpdateSchedule": lambda ids: {
         "schedule": {"cron": "0 0 1 1 *", "spawn": {"task": "a"}},

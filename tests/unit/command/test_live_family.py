@@ -120,6 +120,7 @@ async def test_text_goes_on_below_a_heading_if_another_session_did_something(mes
     live.speak("d", session_id=FIRST_ID)
     live.speak("I wri", begins=True, session_id=SECOND_ID)
     live.append(said("I write."), completes=True, session_id=SECOND_ID)
+    live.call("c1", "ask", "why", begins=True, session_id=FIRST_ID)
     live.append(said("I read", ASKS), completes=True, session_id=FIRST_ID)
     live.speak("Done", begins=True, session_id=FIRST_ID)
     live.happen(run_event(2, SUCCEEDED), SECOND_ID)

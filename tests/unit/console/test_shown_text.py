@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from spawnmesh_console.domain.shown_text import beginning, harmless, without_unseen
+from spawnmesh_console.domain.shown_text import beginning, clipped, harmless, without_unseen
 
 KEPT = {"\t", "\n"}
 DIRECTIONS = {*"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
@@ -116,3 +116,19 @@ def test_a_beginning_and_the_number_of_characters_behind_it(text: str, most: int
     assert len(begin) + left_out == len(text)
     assert len(begin) <= most
     assert left_out == 0 or len(begin) == most
+
+
+@given(st.text(), st.integers(0, 20))
+def test_a_clipped_text_is_harmless_and_in_one_line(text: str, max_count: int) -> None:
+    shown = clipped(text, max_count)
+    assert harmless(shown) == shown
+    assert not {*"\n\t"} & {*shown}
+    assert shown.endswith("…") or len(text) <= max_count
+
+
+def test_a_long_text_is_clipped_with_a_sign() -> None:
+    assert (clipped("a  b\nc", 9), clipped("abcdef", 3), clipped("a\u202eb", 9)) == (
+        "a b c",
+        "abc…",
+        "a⟨U+202E⟩b",
+    )

@@ -10,7 +10,7 @@ import pytest
 import spawnmesh_console
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_console.domain.spans_of_time import age, span
+from spawnmesh_console.domain.spans_of_time import age, fine_span, span
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 AGES = {
@@ -65,3 +65,11 @@ def test_the_browser_has_the_same_words(tmp_path: Path) -> None:
 @given(st.floats(min_value=-1e9, max_value=1e9))
 def test_a_span_never_fails(seconds: float) -> None:
     assert span(seconds).split()[1] in ("ms", "s", "min", "h")
+
+
+def test_short_spans_of_a_trace_have_tenths_of_a_millisecond() -> None:
+    found = [
+        fine_span(nanos)
+        for nanos in (-1, 0, 40_000, 420_000, 9_949_999, 9_950_000, 84_000_000, 1_250_000_000)
+    ]
+    assert found == ["0 ms", "0 ms", "<0.1 ms", "0.4 ms", "9.9 ms", "10 ms", "84 ms", "1.2 s"]

@@ -8,6 +8,7 @@ from spawnmesh_devstack import members
 from spawnmesh_devstack.members import SERVICES, Surroundings
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_devstack.trace_server import TraceAccess
 
 EXTRA = {
     "ANTHROPIC_API_KEY": "sk-secret",
@@ -26,6 +27,7 @@ def around(tmp_path: Path) -> Surroundings:
     return Surroundings(
         keys=tmp_path,
         otlp_endpoint="http://127.0.0.1:2",
+        trace_access=TraceAccess(11, tmp_path / "trace-reader.headers"),
         span_journal_dir=tmp_path / "spans",
         databases=databases,
         targets={name: f"127.0.0.1:{port}" for port, name in enumerate(SERVICES, 3)},

@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
-from spawnmesh_model_router.domain.answer import TextPiece
+from spawnmesh_model_router.domain.answer import CallPiece, TextPiece, ThoughtPiece
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.events import AttemptStarted, Event
+from spawnmesh_model_router.operations import event_batches
 from spawnmesh_model_router.operations.event_batches import batch_events
 
 STARTED = AttemptStarted(1, ModelRef("p", "m"))
@@ -37,10 +38,12 @@ async def test_an_attempt_is_sent_while_its_provider_thinks() -> None:
         assert await anext(groups) == [WORD]
 
 
-async def test_text_takes_with_it_what_is_held() -> None:
+@pytest.mark.parametrize("piece", [WORD, ThoughtPiece("hm"), CallPiece("c", "read", "", True)])
+async def test_a_piece_takes_with_it_what_is_held(piece: Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_batches, "_DELAY_SECONDS", 3600.0)
     never = asyncio.Event()
-    async with aclosing(batch_events(chain(STARTED, WORD, never.wait))) as groups:
-        assert await anext(groups) == [STARTED, WORD]
+    async with asyncio.timeout(60), aclosing(batch_events(chain(STARTED, piece, never.wait))) as groups:
+        assert await anext(groups) == [STARTED, piece]
 
 
 async def test_what_went_wrong_comes_behind_what_was_known() -> None:

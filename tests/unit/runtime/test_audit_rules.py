@@ -36,7 +36,7 @@ LEFT_OUT = {
     "session.v1.BudgetService/AdmitModelCall": "a step of a model call",
     "session.v1.BudgetService/RecordModelCall": "a step of a model call",
     "session.v1.RunService/AcknowledgeInbox": "confirms the receipt of messages that SendMessage recorded",
-    "session.v1.RunService/ReportModelFailures": "tells of failures of models, which are events of the session",
+    "session.v1.RunService/ReportRunEvents": "reports what happened to a run, as events of the session",
     "session.v1.RunService/HeartbeatRun": "renews a lease",
     "transcript.v1.LiveService/WriteDraft": "a draft is no part of the transcript",
     "transcript.v1.SearchService/SearchEntries": "reads; it only adds to the index of words",

@@ -37,6 +37,14 @@ SIGN_IN_CLIENT_SECRET_FILE: /run/secrets/console/client-secret
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with $console.traces }}
+{{- if .url }}
+TRACES_URL: {{ .url | quote }}
+{{- if .headersSecretRef.name }}
+TRACES_HEADERS_FILE: /run/secrets/console/traces-headers
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* The files of the console, from the Secrets that have them. */}}
@@ -49,6 +57,13 @@ SIGN_IN_CLIENT_SECRET_FILE: /run/secrets/console/client-secret
 - secret:
     name: {{ .clientSecretRef.name }}
     items: [{key: {{ .clientSecretRef.key }}, path: client-secret}]
+{{- end }}
+{{- end }}
+{{- with .Values.console.traces }}
+{{- if and .url .headersSecretRef.name }}
+- secret:
+    name: {{ .headersSecretRef.name }}
+    items: [{key: {{ .headersSecretRef.key }}, path: traces-headers}]
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -154,9 +154,10 @@ class LivePrinter:
             self._print_line(plain(f"— {session_id}  {agent}".rstrip() + " —", keep=""))
 
     def _say(self, delta: DraftDelta, *, goes_on: bool) -> None:
-        if self._draft.begins_line(delta):
+        begins = self._draft.begins_line(delta)
+        if begins:
             self.end_line()
-        text = ("…" if goes_on else "") + self._draft.shown(delta)
+        text = ("…" if goes_on and not begins else "") + self._draft.shown(delta)
         if text:
             print(text, end="", flush=True)
             self._is_in_line = not text.endswith("\n")

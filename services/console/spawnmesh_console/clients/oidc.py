@@ -8,7 +8,7 @@ services of the mesh verify the token that calls have.
 import asyncio
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus, urlsplit
@@ -25,6 +25,7 @@ from spawnmesh_core.clock import Monotonic, monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_runtime.jwks import JwksUrl, check_https
 
+from spawnmesh_console.clients.bounded_answer import bounded_answer
 from spawnmesh_console.domain.sign_in_attempt import (
     SignInAttempt,
     error_code,
@@ -272,7 +273,7 @@ class OidcProvider:
             "timeout": _TIMEOUT_SECONDS,
             "follow_redirects": False,
             "headers": {"accept": "application/json", "accept-encoding": "identity"},
-            "event_hooks": {"response": [_bound_body]},
+            "event_hooks": {"response": [bounded_answer(_MAX_BYTES)]},
         }
 
 
@@ -289,25 +290,3 @@ def _encoded_basic(
     credentials = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
     headers["Authorization"] = f"Basic {b64encode(credentials.encode()).decode()}"
     return uri, headers, body
-
-
-async def _bound_body(response: httpx2.Response) -> None:
-    """Let the body of a response be read as far as an answer can be long."""
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = _BoundedAnswer(response.stream)
-
-
-class _BoundedAnswer(httpx2.AsyncByteStream):
-    def __init__(self, received: httpx2.AsyncByteStream) -> None:
-        self._received = received
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = _MAX_BYTES
-        async for part in self._received:
-            left -= len(part)
-            if left < 0:
-                raise ValueError("the answer is too large")
-            yield part
-
-    async def aclose(self) -> None:
-        await self._received.aclose()

@@ -53,6 +53,8 @@ def happening(
             shown, sentence = run_state(state), "A child reported its result."
         case "MODEL_FAILED":
             shown, sentence = _UNKNOWN, "A model failed."
+        case "HOOK_DECIDED":
+            shown, sentence = _UNKNOWN, "A plugin decided about the run."
         case "FILES_PUBLISHED":
             shown, sentence = _PUBLISHED, "The run published files."
         case "BUDGET_CHANGED":

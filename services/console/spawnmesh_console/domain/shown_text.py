@@ -48,6 +48,12 @@ def without_unseen(text: str) -> str:
     return _UNSEEN.sub(lambda run: run[0] if _is_usual(run) else "", text)
 
 
+def clipped(text: str, max_count: int) -> str:
+    """Return the text in one line, made harmless, with a sign in place of what is too much."""
+    shown, left_out = beginning(text, max_count)
+    return harmless(" ".join(shown.split())) + ("…" if left_out else "")
+
+
 def _is_usual(run: re.Match[str]) -> bool:
     if run.start() == 0 or (len(run[0]) > 1 and run[0] != "\ufe0f\u200d"):
         return False

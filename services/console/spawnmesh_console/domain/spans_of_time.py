@@ -41,3 +41,11 @@ def whole_span(time: timedelta) -> str:
         if seconds % unit == 0 and seconds >= unit * (2 if word == "days" else 1):
             return f"{seconds // unit} {word}"
     return span(seconds)
+
+
+def fine_span(nanos: int) -> str:
+    """Return a span of time as `span` does, with tenths of a millisecond below 10 ms."""
+    milliseconds = max(nanos, 0) / 1_000_000
+    if 0 < milliseconds < 0.05:
+        return "<0.1 ms"
+    return f"{milliseconds:.1f} ms" if 0 < milliseconds < 9.95 else span(milliseconds / 1000)

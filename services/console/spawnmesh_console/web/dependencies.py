@@ -7,6 +7,7 @@ from jinja2 import Environment
 from spawnmesh_calls.connection import Connection
 
 from spawnmesh_console.clients.oidc import OidcProvider
+from spawnmesh_console.clients.trace_backend import TraceBackend
 from spawnmesh_console.settings import ConsoleSettings
 from spawnmesh_console.web.attempt_cookie import AttemptCookie
 from spawnmesh_console.web.session_cookie import SessionCookie
@@ -16,7 +17,8 @@ from spawnmesh_console.web.session_cookie import SessionCookie
 class Dependencies:
     """The parts that pages use. `connections` are by the kebab ids of the services.
 
-    `attempts` are for the sign-in at the `provider`, if there is one.
+    `attempts` are for the sign-in at the `provider`, if there is one. `traces` is None if no
+    backend of traces is configured.
     """
 
     settings: ConsoleSettings
@@ -25,3 +27,4 @@ class Dependencies:
     templates: Environment
     attempts: AttemptCookie
     provider: OidcProvider | None
+    traces: TraceBackend | None

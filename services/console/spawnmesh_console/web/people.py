@@ -25,7 +25,8 @@ class TokenUnreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person with a token. `role` is None if the claims of the mesh do not say it.
+    """A person with a token. `role` is None if the claims of the mesh do not say it, and
+    `tenant_id` is empty.
 
     An operator of the mesh, whose token names no tenant, has the kind ADMIN; all others are clients
     of their tenant. `form_key` is in each form of the person's pages, and other sites cannot know
@@ -97,7 +98,10 @@ def _expire_time(expiry: object) -> datetime | None:
 def _rights(
     claims: dict[str, Any], token: str, issuers: Sequence[OidcIssuer]
 ) -> tuple[str, ClientRole | None]:
-    """Return the tenant and the role, from the claims that the settings of the issuer name."""
+    """Return the tenant and the role, from the claims that the settings of the issuer name.
+
+    For an identity provider that the settings do not name, neither is known.
+    """
     named = str(claims.get("iss") or "")
     for issuer in issuers:
         if issuer.issuer == named:
@@ -106,12 +110,14 @@ def _rights(
             except MeshError:  # A service that is called says so, too.
                 return "", None
             return caller.tenant_id, caller.role
-    return str(claims.get("tenant") or ""), _role(claims, named)
+    if _is_of_a_provider(named):
+        return "", None
+    return str(claims.get("tenant") or ""), _role(claims)
 
 
-def _role(claims: Mapping[str, Any], issuer: str) -> ClientRole | None:
+def _role(claims: Mapping[str, Any]) -> ClientRole | None:
     """Return the role. A token of the mesh without roles is an operator's of the tenant."""
-    if "tenant" not in claims or _is_of_a_provider(issuer):
+    if "tenant" not in claims:
         return None
     roles = claims.get("roles")
     if roles is None:

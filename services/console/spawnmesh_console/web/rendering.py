@@ -9,8 +9,8 @@ from starlette.responses import HTMLResponse
 
 from spawnmesh_console.domain.amounts import size_text
 from spawnmesh_console.domain.budget_limits import short_money
-from spawnmesh_console.domain.shown_text import beginning, harmless
-from spawnmesh_console.domain.spans_of_time import age, span
+from spawnmesh_console.domain.shown_text import beginning, clipped, harmless
+from spawnmesh_console.domain.spans_of_time import age, fine_span, span
 from spawnmesh_console.domain.states import run_state, session_state
 from spawnmesh_console.web.form_key import masked
 from spawnmesh_console.web.navigation import pages_of, way_back
@@ -31,8 +31,10 @@ def open_templates() -> Environment:
         size=size_text,
         count=_count,
         money=short_money,
+        fine_span=fine_span,
         harmless=harmless,
         beginning=beginning,
+        clipped=clipped,
     )
     templates.globals.update(
         run_state=run_state,

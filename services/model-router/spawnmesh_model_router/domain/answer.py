@@ -1,7 +1,7 @@
 """The answer of a provider, independent of its wire format."""
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from spawnmesh_model_router.domain.reasons import FailoverReason
@@ -73,6 +73,26 @@ class TextPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtPiece:
+    """A piece of a thought that is not complete. It continues the piece before it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A piece of the arguments of a tool call that is not complete.
+
+    It continues the piece before it, unless it begins the call.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    begins_call: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Thought:
     """A complete thought."""
 
@@ -104,17 +124,19 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class HiddenOutput:
-    """Usage of a call that the caller does not see: bytes of thoughts and of unfinished tool calls.
+    """Usage of a call that no other piece shows.
 
-    `read` is the input usage, if the provider reports it at the start. The tenant's budget is
-    charged by these reports if the answer does not finish.
+    `written_bytes` are those of tool calls that cannot be shown as they grow. `read` is the input
+    usage, if the provider reports it at the start.
     """
 
     written_bytes: int = 0
     read: Usage | None = None
 
 
-Piece = TextPiece | Thought | ToolCall | Finished | HiddenOutput
+Piece = TextPiece | ThoughtPiece | CallPiece | Thought | ToolCall | Finished | HiddenOutput
+Block = TextPiece | Thought | ToolCall
+"""A part of a complete answer."""
 
 PieceStream = AsyncGenerator[Piece, None]
 
@@ -162,22 +184,69 @@ class ProviderFailed(Exception):
 def written_bytes_of(piece: Piece) -> int:
     """Return the bytes that the model wrote for the piece, an upper bound of its tokens.
 
-    Tool calls and thoughts are also reported as hidden output while they grow.
+    A complete thought or tool call has none: its bytes were those of the pieces and of the hidden
+    output before it.
     """
+    return piece.written_bytes if isinstance(piece, HiddenOutput) else _byte_count(_growing_text(piece))
+
+
+def block_bytes(block: Block) -> int:
+    """Return the bytes of the block, an upper bound of its tokens."""
+    return _byte_count(block.block_json if isinstance(block, ToolCall) else block.text)
+
+
+def hidden_output(written: str) -> list[Piece]:
+    """Return the report of the written text; an empty list if it is empty."""
+    return [HiddenOutput(_byte_count(written))] if written else []
+
+
+def join_pieces(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return the pieces in order. Those that continue each other become one."""
+    runs: list[list[Piece]] = []
+    for piece in pieces:
+        if runs and _continues(piece, runs[-1][-1]):
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return list(map(_join, runs))
+
+
+def _continues(piece: Piece, before: Piece) -> bool:
     match piece:
+        case TextPiece() | ThoughtPiece():
+            return type(piece) is type(before)
+        case CallPiece():
+            return isinstance(before, CallPiece) and not piece.begins_call
         case HiddenOutput():
-            return piece.written_bytes
-        case TextPiece() | Thought():
-            return len(piece.text.encode("utf-8", "replace"))
-        case ToolCall():
-            return len(piece.block_json.encode("utf-8", "replace"))
-    return 0
+            return isinstance(before, HiddenOutput) and piece.read is None
+    return False
 
 
-def hidden_output(*written: str) -> list[HiddenOutput]:
-    """Return the report of the written texts; an empty list if they are empty."""
-    count = sum(len(text.encode("utf-8", "replace")) for text in written)
-    return [HiddenOutput(count)] if count else []
+def _join(run: list[Piece]) -> Piece:
+    text = "".join(map(_growing_text, run))
+    match run[0]:
+        case TextPiece():
+            return TextPiece(text)
+        case ThoughtPiece():
+            return ThoughtPiece(text)
+        case CallPiece() as first:
+            return replace(first, arguments=text)
+        case HiddenOutput() as first:
+            return replace(first, written_bytes=sum(map(written_bytes_of, run)))
+    return run[0]
+
+
+def _growing_text(piece: Piece) -> str:
+    match piece:
+        case TextPiece() | ThoughtPiece():
+            return piece.text
+        case CallPiece():
+            return piece.arguments
+    return ""
+
+
+def _byte_count(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 def unreadable_tool_call() -> ProviderFailed:
@@ -193,7 +262,7 @@ def unreadable_tool_call() -> ProviderFailed:
 class Answer:
     """An answer as it grows: complete blocks in order, and `finished` once its end has arrived."""
 
-    blocks: list[TextPiece | Thought | ToolCall] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     finished: Finished | None = None
 
     @property
@@ -202,8 +271,11 @@ class Answer:
         return any(not isinstance(block, Thought) for block in self.blocks)
 
     def add(self, piece: Piece) -> None:
-        """Add the next piece. Text extends a text block before it."""
-        if isinstance(piece, HiddenOutput):
+        """Add the next piece. Text extends a text block before it.
+
+        A piece of a thought or a call adds nothing: the complete one follows.
+        """
+        if isinstance(piece, ThoughtPiece | CallPiece | HiddenOutput):
             return
         if isinstance(piece, Finished):
             self.finished = piece

@@ -5,9 +5,11 @@ from datetime import datetime
 
 from spawnmesh_model_router.domain.answer import (
     Answer,
+    CallPiece,
     Finished,
     HiddenOutput,
     TextPiece,
+    ThoughtPiece,
     ToolCall,
     Usage,
 )
@@ -48,7 +50,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """A candidate failed before its first output."""
+    """A candidate failed before its first output. Pieces of thoughts and calls are no output."""
 
     attempt: Attempt
 
@@ -87,4 +89,4 @@ class Completed:
     """The tokens of the attempts that failed before, and their cost."""
 
 
-Event = AttemptStarted | TextPiece | ToolCall | AttemptFailed | Completed
+Event = AttemptStarted | TextPiece | ThoughtPiece | CallPiece | ToolCall | AttemptFailed | Completed

@@ -8,7 +8,15 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.answer import HiddenOutput, TextPiece, Usage, UsageBounds, written_bytes_of
+from spawnmesh_model_router.domain.answer import (
+    CallPiece,
+    HiddenOutput,
+    TextPiece,
+    ThoughtPiece,
+    Usage,
+    UsageBounds,
+    written_bytes_of,
+)
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.charges import ChargedUsage, charge_for
 from spawnmesh_model_router.domain.events import (
@@ -165,18 +173,18 @@ class _OpenCall:
         match event:
             case AttemptStarted():
                 self.model, self.images, self.written_bytes, self.read = event.model, event.images, 0, None
-            case TextPiece():
+            case HiddenOutput():
                 self.written_bytes += written_bytes_of(event)
-            case HiddenOutput():  # Includes tool calls: they are reported as they grow.
-                self.written_bytes += event.written_bytes
                 self.read = event.read or self.read
+            case TextPiece() | ThoughtPiece() | CallPiece():  # A complete call was counted as it grew.
+                self.written_bytes += written_bytes_of(event)
             case DiscardedAnswer() | AttemptFailed() | Completed():
                 self.model = None
 
     def lost_by(self, event: Event | UsageReport) -> tuple[ModelRef, ChargedUsage] | None:
         """Return the usage of an answer that the event reports as failed; None without one.
 
-        An answer that broke off after hidden output is an estimate.
+        An answer that broke off before its first output is an estimate of what was written.
         """
         if isinstance(event, DiscardedAnswer):
             return event.model, self._priced(event.model, event.usage)

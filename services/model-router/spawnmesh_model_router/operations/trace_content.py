@@ -14,7 +14,7 @@ from spawnmesh_core.json_text import TooManyNodes
 from spawnmesh_core.secrets import mask_document, mask_text
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.answer import Answer, TextPiece, Thought, ToolCall
+from spawnmesh_model_router.domain.answer import Answer, Block, TextPiece, Thought, ToolCall
 from spawnmesh_model_router.domain.tool_calls import parse_arguments
 
 _ROLES: Final = {
@@ -95,7 +95,7 @@ class TraceContent:
             elif message.role != message_pb2.ROLE_TOOL_RESULT:
                 yield self._text(block.text.text)
 
-    def _answer_part(self, block: TextPiece | Thought | ToolCall) -> Part:
+    def _answer_part(self, block: Block) -> Part:
         match block:
             case TextPiece():
                 return self._text(block.text)

@@ -10,7 +10,14 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_model_router.domain.answer import Answer, TextPiece, Thought, ToolCall
+from spawnmesh_model_router.domain.answer import (
+    Answer,
+    CallPiece,
+    TextPiece,
+    Thought,
+    ThoughtPiece,
+    ToolCall,
+)
 from spawnmesh_model_router.domain.charges import ChargedUsage
 from spawnmesh_model_router.domain.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
 from spawnmesh_model_router.operations.budget_guard import generate_within_budget
@@ -53,6 +60,10 @@ def _render_event(event: Event, *, price_version: str) -> pb.GenerationEvent:
             return pb.GenerationEvent(attempt_started=_render_started(event))
         case TextPiece():
             return pb.GenerationEvent(text_delta=pb.TextDelta(text=event.text))
+        case ThoughtPiece():
+            return pb.GenerationEvent(thinking_delta=pb.ThinkingDelta(text=event.text))
+        case CallPiece():
+            return pb.GenerationEvent(tool_call_delta=_render_call_piece(event))
         case ToolCall():
             return pb.GenerationEvent(tool_call=_render_tool_call(event))
         case AttemptFailed():
@@ -107,6 +118,15 @@ def _render_blocks(answer: Answer) -> list[message_pb2.ContentBlock]:
 
 def _render_tool_call(call: ToolCall) -> message_pb2.ToolCall:
     return message_pb2.ToolCall(tool_call_id=call.call_id, name=call.name, block_json=call.block_json)
+
+
+def _render_call_piece(piece: CallPiece) -> pb.ToolCallDelta:
+    return pb.ToolCallDelta(
+        tool_call_id=piece.call_id,
+        name=piece.name,
+        arguments=piece.arguments,
+        begins_call=piece.begins_call,
+    )
 
 
 def _render_usage(charged: ChargedUsage, price_version: str) -> message_pb2.TokenUsage:

@@ -1,4 +1,4 @@
-"""What a model has said of an answer so far, in the order in which it came."""
+"""The log of an answer: what a model has said so far, in the order in which it came."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -84,33 +84,39 @@ class _Segment:
 
 
 @dataclass(slots=True)
-class _GrowingCall:
+class _SaidArguments:
     """A call, and what was said of its arguments: without the whitespace around them.
 
-    `space` is whitespace that belongs to them if more follows. With `is_withheld` no more is said,
-    since the rest may have the content of files.
+    `end` is the end of that, and `space` is whitespace that belongs to it if more follows. With
+    `is_withheld` no more is said, since the rest may have the content of files.
     """
 
     head: CallHead
     is_withheld: bool
-    said: str = ""
+    parts: list[str] = field(default_factory=list)
+    end: str = ""
     space: str = ""
     is_complete: bool = False
 
+    @property
+    def said(self) -> str:
+        return "".join(self.parts)
+
     def grow(self, text: str) -> str:
         """Add a piece, and return what can be said of it."""
-        text = self.space + text if self.said else text.lstrip()
+        text = self.space + text if self.parts else text.lstrip()
         grown = text.rstrip()
         self.space = text[len(grown) :]
         return self.say(grown)
 
     def say(self, text: str) -> str:
         """Add text as it stands, and return it if it can be said."""
-        searched = self.said[-_SEARCHED_BEFORE:] + text
+        searched = self.end + text
         self.is_withheld = self.is_withheld or may_begin_spawn_call(searched)
-        if self.is_withheld:
+        if self.is_withheld or not text:
             return ""
-        self.said += text
+        self.parts.append(text)
+        self.end = searched[-_SEARCHED_BEFORE:]
         return text
 
 
@@ -122,7 +128,7 @@ class AnswerLog:
 
     def __init__(self) -> None:
         self._segments: list[_Segment] = []
-        self._calls: list[_GrowingCall] = []
+        self._calls: list[_SaidArguments] = []
         self.is_odd = False
 
     @property
@@ -154,12 +160,13 @@ class AnswerLog:
         if call is None:
             call = self._begin(head)
         call.is_complete = True
-        if call.is_withheld or call.said == arguments:
+        said = call.said
+        if call.is_withheld or said == arguments:
             return
-        if call is not self._calls[-1] or not arguments.startswith(call.said):
+        if call is not self._calls[-1] or not arguments.startswith(said):
             self.is_odd = True
-        elif said := call.say(arguments[len(call.said) :]):
-            self._add(SaidCall(head, said, begins_call=False))
+        elif rest := call.say(arguments[len(said) :]):
+            self._add(SaidCall(head, rest, begins_call=False))
 
     def pieces_behind(self, offset: int, max_bytes: int, max_count: int) -> Iterator[Said]:
         """Yield the pieces behind the first `offset` bytes: at most so many, with so much text."""
@@ -175,12 +182,12 @@ class AnswerLog:
             if count == max_count or max_bytes < 4:
                 return
 
-    def _begin(self, head: CallHead) -> _GrowingCall:
+    def _begin(self, head: CallHead) -> _SaidArguments:
         newest = self._calls[-1] if self._calls else None
-        if newest is not None and not (newest.is_complete or newest.is_withheld or newest.said):
+        if newest is not None and not (newest.is_complete or newest.is_withheld or newest.parts):
             # Its arguments were empty, and its block will have an empty object.
             self._add(SaidCall(newest.head, newest.say(_NO_ARGUMENTS), begins_call=False))
-        call = _GrowingCall(head, is_withheld=is_spawn_tool(head.name))
+        call = _SaidArguments(head, is_withheld=is_spawn_tool(head.name))
         self._calls.append(call)
         self._add(SaidCall(head, "", begins_call=True))
         return call

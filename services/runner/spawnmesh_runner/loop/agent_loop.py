@@ -203,7 +203,7 @@ async def _is_accepted(assignment: Assignment, pending: PendingAnswer, turns: Tu
         has_final_effects=assignment.has_final_effects,
         is_last_turn=turns.is_exhausted,
     )
-    await assignment.model_failures.reported()  # Behind the answer, the run may tell nothing more.
+    await assignment.run_events.reported()
     answer = await assignment.interruption.cut_run(
         call_with_retry(peers.session, peers.runs.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS)
     )

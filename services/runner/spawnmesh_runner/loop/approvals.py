@@ -114,6 +114,7 @@ async def park(
     if policy.HasField("timeout"):
         request.timeout.CopyFrom(policy.timeout)
     peers = assignment.peers
+    await assignment.run_events.reported()
     assignment.handover.begin()
     try:
         answer = await call_with_retry(peers.session, peers.runs.RequestApproval, request)

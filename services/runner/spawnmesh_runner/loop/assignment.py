@@ -22,7 +22,7 @@ from spawnmesh_runner.loop.drafts import Drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.lost_files import LostFiles
-from spawnmesh_runner.loop.model_failures import ModelFailures
+from spawnmesh_runner.loop.run_events import RunEvents
 from spawnmesh_runner.tools.calling.registry import BUILT_IN
 from spawnmesh_runner.tools.calling.tool import AnyTool
 from spawnmesh_runner.tools.fetch_files import FETCH_FILES
@@ -46,7 +46,7 @@ class Assignment:
     - `interruption` tells what of the run must stop.
     - `handover` tells whether the run is being given up until a person or a budget lets it go on.
     - `drafts` show the answers to watchers while models give them.
-    - `model_failures` tell watchers which models failed.
+    - `run_events` tell watchers which models failed and what plugins decided.
 
     `tools_note` tells the model which of its tools are missing.
     """
@@ -69,7 +69,7 @@ class Assignment:
     interruption: Interruption = field(default_factory=Interruption)
     handover: Handover = field(default_factory=Handover)
     drafts: Drafts = field(default_factory=Drafts)
-    model_failures: ModelFailures = field(default_factory=ModelFailures)
+    run_events: RunEvents = field(default_factory=RunEvents)
 
     @property
     def session_id(self) -> str:

@@ -64,6 +64,7 @@ async def await_budget(assignment: Assignment) -> None:
     request = budget_pb2.AwaitBudgetRequest(
         epoch=assignment.epoch, usage=render_usage(assignment.usage_total)
     )
+    await assignment.run_events.reported()
     assignment.handover.begin()
     try:
         run = (await call_with_retry(peers.session, peers.budgets.AwaitBudget, request)).run

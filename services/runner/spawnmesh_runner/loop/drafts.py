@@ -1,8 +1,8 @@
 """Show the watchers of the session what a model says while it says it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 import structlog
@@ -19,13 +19,13 @@ from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import CALL_SECONDS
 from spawnmesh_runner.domain.answer_log import AnswerLog, CallHead, Said, SaidCall, SaidText, SaidThinking
 from spawnmesh_runner.domain.reasons import TRANSIENT
+from spawnmesh_runner.loop.side_task import side_task
 
 # Between the beginnings of two calls: what comes meanwhile goes with the next one.
 _PAUSE_SECONDS = 0.1
 _OUTAGE_PAUSE_SECONDS = 1.0
 _CALL_BYTES = 64 * 1024
 _CALL_PIECES = 100
-# A call that is under way when the run ends may still end: its connection would be lost otherwise.
 _LAST_CALL_SECONDS = 0.2
 
 log = structlog.get_logger()
@@ -211,20 +211,9 @@ class Drafts:
         return max(0.0, began + _PAUSE_SECONDS - asyncio.get_running_loop().time())
 
 
-@asynccontextmanager
-async def written_drafts(
+def written_drafts(
     drafts: Drafts, peers: Peers, session_id: str, claim: transcript_pb.WriterClaim
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Write the drafts of the run during the block."""
-    task = asyncio.create_task(drafts.follow(peers, session_id, claim), name="write drafts")
-    try:
-        yield
-    finally:
-        drafts.close()
-        try:
-            await asyncio.wait({task}, timeout=_LAST_CALL_SECONDS)
-        finally:
-            task.cancel()
-        (ended,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(ended, Exception):
-            log.error("drafts not written", exc_info=ended)
+    work = drafts.follow(peers, session_id, claim)
+    return side_task(work, drafts.close, "write drafts", _LAST_CALL_SECONDS)

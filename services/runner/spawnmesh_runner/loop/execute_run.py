@@ -38,9 +38,9 @@ from spawnmesh_runner.loop.drafts import written_drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
-from spawnmesh_runner.loop.model_failures import reported_failures
 from spawnmesh_runner.loop.parked_span import note_parked
 from spawnmesh_runner.loop.run_changes import RunChanges
+from spawnmesh_runner.loop.run_events import reported_events
 from spawnmesh_runner.loop.writer_claim import acquire_writer, release_writer
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runner.tools.calling.mcp_servers import open_mcp_servers
@@ -194,7 +194,7 @@ async def _work(
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
                 async with (
                     written_drafts(assignment.drafts, peers, assignment.session_id, assignment.writer),
-                    reported_failures(assignment.model_failures, peers, claimed),
+                    reported_events(assignment.run_events, peers, claimed),
                 ):
                     await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
 

@@ -101,7 +101,7 @@ async def _generate_once(
                     spoken.take(event)
                     if event.HasField("attempt_failed"):
                         failed = event.attempt_failed
-                        assignment.model_failures.add(failed.model, failed.reason, failed.http_status)
+                        assignment.run_events.add_failure(failed.model, failed.reason, failed.http_status)
                     if event.HasField("attempt_started"):
                         model = event.attempt_started.model
                         had_its_time = monotonic_seconds() < late_at
@@ -111,9 +111,9 @@ async def _generate_once(
         assignment.add_usage(_usage_in(error))
         if error.reason is Reason.STREAM_BROKEN:
             reason = failover_reason(error.facts.get("failover_reason"))
-            assignment.model_failures.add(str(error.facts.get("model") or model), reason)
+            assignment.run_events.add_failure(str(error.facts.get("model") or model), reason)
         if error.reason is Reason.DEADLINE_EXCEEDED and had_its_time:
-            assignment.model_failures.add(model, generation_pb2.FAILOVER_REASON_TIMEOUT)
+            assignment.run_events.add_failure(model, generation_pb2.FAILOVER_REASON_TIMEOUT)
             raise ModelCallTimedOut(error) from error
         raise
     if completion is None:

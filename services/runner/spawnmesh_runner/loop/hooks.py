@@ -11,6 +11,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import event_pb2, hook_service_pb2, observed_pb2, run_hook_service_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
+from spawnmesh.session.v1 import run_event_pb2
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError, is_transient
 from spawnmesh_core.reasons import Reason
@@ -19,6 +20,7 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import redact_files, restore_files
+from spawnmesh_runner.loop.run_events import chosen_model, decided_call
 from spawnmesh_runner.loop.unfinished_turn import OpenCall
 from spawnmesh_runner.tools.calling.call import BLOCKED, ToolOutcome, refusal
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
@@ -83,10 +85,14 @@ async def publish_llm_output(assignment: Assignment, completion: generation_pb2.
 
 @dataclass(frozen=True, slots=True)
 class AllowedCall:
-    """A call as the plugins allow it. With an `approval_reason`, a person must approve it."""
+    """A call as the plugins allow it.
+
+    With an `approval_reason`, a person must approve it: the plugins in `approval_by` want that.
+    """
 
     call: message_pb2.ToolCall
     approval_reason: str = ""
+    approval_by: tuple[str, ...] = ()
 
 
 async def dispatch_before_tool_call(
@@ -131,20 +137,31 @@ async def dispatch_before_tool_call(
         if error.reason is not Reason.PLUGIN_FAILED or is_transient(error):
             raise
         return refusal(error.reason.value, error.message)
+    report = assignment.run_events.add_decision
     if answer.decision.HasField("block"):
+        report(answer.decided_by, blocked_call=decided_call(call.name))
         return refusal(BLOCKED, answer.decision.block.reason)
+    approval_by = _approval_by(answer)
     if not answer.decision.HasField("rewrite"):
-        return AllowedCall(call, answer.approval_reason)
+        return AllowedCall(call, answer.approval_reason, approval_by)
     try:
         rewritten = restore_files(json.loads(answer.decision.rewrite.arguments_json), arguments, redacted)
         if rewritten != arguments:
             call = replace_arguments(call, rewritten, rewrittenBy=list(answer.rewritten_by))
-        return AllowedCall(call, answer.approval_reason)
+            report(answer.rewritten_by, rewritten_call=decided_call(call.name))
+        return AllowedCall(call, answer.approval_reason, approval_by)
     except (ValueError, TypeError, RecursionError):
         plugins = ", ".join(answer.rewritten_by)
         return refusal(
             Reason.PLUGIN_FAILED.value, f"the arguments that {plugins} gave the call cannot be read"
         )
+
+
+def _approval_by(answer: run_hook_service_pb2.DispatchBeforeToolCallResponse) -> tuple[str, ...]:
+    """Return the plugins that want an approval. Each plugin has given one answer."""
+    if not answer.approval_reason:
+        return ()
+    return tuple(plugin for plugin in answer.decided_by if plugin not in answer.rewritten_by)
 
 
 async def publish_tool_outcome(
@@ -189,6 +206,7 @@ async def _choose_model(assignment: Assignment, request: router_pb.GenerateReque
     del listed[:]
     listed.extend(others[:_MAX_FALLBACKS])
     request.model = chosen
+    assignment.run_events.add_decision([answer.decided_by], chosen_model=chosen_model(chosen))
 
 
 async def _change_prompt(assignment: Assignment, request: router_pb.GenerateRequest) -> None:
@@ -209,11 +227,17 @@ async def _change_prompt(assignment: Assignment, request: router_pb.GenerateRequ
     )
     decision = answer.decision
     system_prompt = decision.system_prompt or request.system_prompt
+    changed = run_event_pb2.ChangedPrompt(
+        system_prompt_replaced=system_prompt != request.system_prompt, context_added=bool(decision.context)
+    )
     request.system_prompt = "\n\n".join(filter(None, (system_prompt, decision.context)))
     if decision.HasField("tools"):
         kept = [tool for tool in request.tools if tool.name in decision.tools.names]
+        changed.removed_tool_count = len(request.tools) - len(kept)
         del request.tools[:]
         request.tools.extend(kept)
+    if changed.ByteSize():  # Something is set.
+        assignment.run_events.add_decision(answer.decided_by, changed_prompt=changed)
 
 
 async def _publish(assignment: Assignment, key: str, **event: Any) -> None:

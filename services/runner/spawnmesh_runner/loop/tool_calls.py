@@ -27,6 +27,7 @@ from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.budget import await_budget
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
 from spawnmesh_runner.loop.parked_span import note_parked
+from spawnmesh_runner.loop.run_events import decided_call
 from spawnmesh_runner.loop.transcript_appends import append_message
 from spawnmesh_runner.loop.unfinished_turn import OpenCall
 from spawnmesh_runner.tools.ask_user import ASK_USER
@@ -240,6 +241,7 @@ async def _judge(
     if isinstance(allowed, ToolOutcome):
         return allowed
     if reason := approval_reason(assignment, tool, allowed.approval_reason):
+        assignment.run_events.add_decision(allowed.approval_by, call_to_approve=decided_call(tool.name))
         return await ask_for_approval(assignment, open_call, tool, allowed.call, reason)
     return allowed.call
 

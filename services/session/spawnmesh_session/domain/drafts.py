@@ -41,18 +41,23 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A plugin sent the draft back with an instruction."""
+    """Plugins sent the draft back with an instruction."""
 
     instruction: str
     number: int
     max_revision_count: int
+    plugins: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """No plugin sends the draft back. `capped_revisions` were requested and not granted."""
+    """No plugin sends the draft back. `capped_revisions` were requested and not granted.
+
+    The plugins in `finalized_by` declared the draft final.
+    """
 
     capped_revisions: tuple[UngrantedRevision, ...] = ()
+    finalized_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Runs: their states, the lease and its epoch, and their outcomes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -108,11 +107,12 @@ class Run:
     """A run. `decided_entry_id` is the draft that was decided to be the answer, else empty.
 
     `decided_text_key` identifies the decided text by entry and hash. `capped_revisions` are those
-    of the decided draft. `superseded_entry_ids` are drafts that may never become the answer.
-    `runner_id` names the last runner. Since `interrupt_time`, no draft is decided any more. It
-    waits for the approval `approval_id`, or for the budget of `budget_session_id`, if one of them
-    is not empty, since `wait_time`. Budgets have counted its work up to `counted_time`, except
-    `uncounted_time` before its newest claim.
+    of the decided draft, and `finalized_by` are the plugins that declared it final.
+    `superseded_entry_ids` are drafts that may never become the answer. `runner_id` names the last
+    runner. Since `interrupt_time`, no draft is decided any more. It waits for the approval
+    `approval_id`, or for the budget of `budget_session_id`, if one of them is not empty, since
+    `wait_time`. Budgets have counted its work up to `counted_time`, except `uncounted_time` before
+    its newest claim.
     """
 
     run_id: str
@@ -136,6 +136,7 @@ class Run:
     end_time: datetime | None
     delay: RunDelay = RunDelay()
     capped_revisions: tuple[UngrantedRevision, ...] = ()
+    finalized_by: tuple[str, ...] = ()
     superseded_entry_ids: tuple[str, ...] = ()
     runner_id: str = ""
     interrupt_time: datetime | None = None
@@ -146,7 +147,7 @@ class Run:
     counted_time: datetime | None = None
     uncounted_time: timedelta = timedelta()
     outputs: RunOutputs = RunOutputs()
-    model_failure_count: int = 0
+    reported_event_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,12 +320,6 @@ def describe_timeout(run: Run) -> str:
     why = ": ".join(part for part in (run.delay.reason, run.delay.message) if part)
     times = "once" if run.delay.count == 1 else f"{run.delay.count} times"
     return f"{text}; it was delayed {times}, the last time because of {why}"
-
-
-def describe_capped(revisions: Sequence[UngrantedRevision]) -> str:
-    """Return one line for people: which plugins wanted a revision, and the bounds that were hit."""
-    wanted = ", ".join(f"{capped.plugin} ({capped.cap})" for capped in revisions)
-    return f"delivered although a revision was requested by {wanted}"
 
 
 def has_queue_margin(waiting_count: int, max_queued_run_count: int) -> bool:

@@ -92,7 +92,7 @@ create domain approval_state as text check (value in (
 create domain expiry_policy as text check (value in ('DENY', 'FAIL', 'ESCALATE'));
 create domain event_kind as text check (value in (
     'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_SPAWNED', 'CHILD_ANNOUNCED',
-    'MODEL_FAILED', 'FILES_PUBLISHED', 'BUDGET_CHANGED', 'SPAWN_FAILED', 'CLOSED'
+    'MODEL_FAILED', 'HOOK_DECIDED', 'FILES_PUBLISHED', 'BUDGET_CHANGED', 'SPAWN_FAILED', 'CLOSED'
 ));
 
 -- PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED.
@@ -194,6 +194,7 @@ create table runs (
     delay_message        text        not null default '',
     not_before_time      timestamptz,                       -- The end of the last delay.
     capped_revisions     jsonb       not null default '[]', -- Of the decided draft: plugins with their caps.
+    finalized_by         text[]      not null default '{}', -- Of the decided draft: who declared it final.
     interrupt_time       timestamptz,                       -- A caller asked it to end; no draft is decided.
     approval_count       integer     not null default 0,    -- Approvals that it has requested.
     approval_id          text        not null default '',   -- Of the one for which it waits.
@@ -201,7 +202,7 @@ create table runs (
     wait_time            timestamptz,                       -- Since when it waits.
     counted_time         timestamptz,                       -- Up to here, budgets have counted its work.
     uncounted_millis     bigint      not null default 0,    -- Its work before that that they have not.
-    model_failure_count  bigint      not null default 0,    -- Failed model calls that runners reported.
+    reported_event_count bigint      not null default 0,    -- Events that its runners reported.
     output_begun_count   integer     not null default 0,    -- The output sets that it has begun,
     output_set_count     integer     not null default 0,    -- those that it has published,
     output_file_count    bigint      not null default 0,    -- the files in them,
@@ -211,7 +212,7 @@ create table runs (
     check (first_epoch between 0 and epoch),
     check (lost_epoch between 0 and epoch),
     check (least(position, attempt_count, revision_count, delay_count, approval_count) >= 0),
-    check (model_failure_count >= 0),
+    check (reported_event_count >= 0),
     check (least(output_begun_count, output_set_count, output_file_count, output_total_bytes) >= 0)
 );
 alter table runs alter column tenant_id set statistics 0, alter column session_id set statistics 0;

@@ -35,15 +35,14 @@ from spawnmesh_session.domain.drafts import (
     require_open,
 )
 from spawnmesh_session.domain.enabled_hooks import Hook
+from spawnmesh_session.domain.run_events import answer_finalized, revision_requested, revisions_capped
 from spawnmesh_session.domain.runs import (
     Run,
     RunOutcome,
     RunState,
     UngrantedRevision,
-    describe_capped,
     require_lease,
 )
-from spawnmesh_session.domain.sessions import EventKind
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import drafts, events, inbox, runs, sessions
@@ -154,12 +153,18 @@ class FinalizeSaga:
         )
         answer = await self.hooks.before_finalize(event, draft.dispatch_request_id)
         if answer.decision.HasField("revise"):
-            return Revision(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
+            return Revision(
+                answer.decision.revise.reason,
+                answer.revision_number,
+                answer.max_revision_count,
+                tuple(answer.decided_by),
+            )
         return Acceptance(
             tuple(
                 UngrantedRevision(capped.plugin, RevisionCap.Name(capped.cap).removeprefix("REVISION_CAP_"))
                 for capped in answer.capped_revisions
-            )
+            ),
+            tuple(answer.decided_by) if answer.decision.HasField("finalize") else (),
         )
 
     async def _resume(self, tenant_id: str, draft: Draft) -> None:
@@ -203,14 +208,15 @@ class FinalizeSaga:
             )
             if revision.number > run.revision_count:
                 self.metrics.revised()
+                event = revision_requested(revision.plugins, revision.number, revision.max_revision_count)
                 await events.append_event(
                     connection,
                     tenant_id,
                     session_id,
-                    EventKind.REVISION,
+                    event.kind,
                     run_id=draft.run_id,
                     run_state=RunState.RUNNING,
-                    detail=f"revision {revision.number} of {revision.max_revision_count}",
+                    detail=event.detail,
                 )
         return revision
 
@@ -245,7 +251,7 @@ class FinalizeSaga:
                 draft.epoch,
                 draft.entry_id,
                 draft.text_key,
-                acceptance.capped_revisions,
+                acceptance,
             )
             run = decision.decided or decision.before
             require_decided_text(run, draft)
@@ -304,24 +310,28 @@ class FinalizeSaga:
             if is_answer(locked.run, draft):
                 return locked.run
             require_open(locked.run, draft)
-            await self._append_capped(connection, tenant_id, locked.run)
+            await self._append_decisions(connection, tenant_id, locked.run)
             ended = await self.terminator.terminate(connection, tenant_id, locked, outcome, epoch=draft.epoch)
         run = await ended.fetch() if ended is not None else locked.run
         if run is None:
             raise RuntimeError("a run that was locked and open was not ended")
         return run
 
-    async def _append_capped(self, connection: Connection, tenant_id: str, run: Run) -> None:
-        """Append an event if plugins wanted a revision of the draft that becomes the answer."""
-        if run.capped_revisions:
+    async def _append_decisions(self, connection: Connection, tenant_id: str, run: Run) -> None:
+        """Append events if plugins wanted a revision of the answer, or declared it final."""
+        decisions = [
+            *([revisions_capped(run.capped_revisions)] if run.capped_revisions else []),
+            *([answer_finalized(run.finalized_by)] if run.finalized_by else []),
+        ]
+        for event in decisions:
             await events.append_event(
                 connection,
                 tenant_id,
                 run.session_id,
-                EventKind.REVISION_CAPPED,
+                event.kind,
                 run_id=run.run_id,
                 run_state=RunState.FINALIZING,
-                detail=describe_capped(run.capped_revisions),
+                detail=event.detail,
             )
 
 

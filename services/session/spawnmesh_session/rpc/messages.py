@@ -144,7 +144,7 @@ def render_run(run: Run) -> pb.Run:
         output_file_count=run.outputs.file_count,
         output_total_bytes=run.outputs.total_bytes,
         budget_session_id=run.budget_session_id,
-        model_failure_count=run.model_failure_count,
+        reported_event_count=run.reported_event_count,
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import grpc
 from spawnmesh.session.v1 import approval_pb2 as approvals_pb
-from spawnmesh.session.v1 import model_failure_pb2 as model_failure_pb
 from spawnmesh.session.v1 import output_pb2 as output_pb
+from spawnmesh.session.v1 import run_event_pb2 as run_event_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
 from spawnmesh_runtime.caller import current_caller
@@ -22,7 +22,7 @@ from spawnmesh_session.rpc.heartbeat_run import heartbeat_run
 from spawnmesh_session.rpc.list_inbox import list_inbox
 from spawnmesh_session.rpc.publish_files import publish_files
 from spawnmesh_session.rpc.release_run import release_run
-from spawnmesh_session.rpc.report_model_failures import report_model_failures
+from spawnmesh_session.rpc.report_run_events import report_run_events
 from spawnmesh_session.rpc.request_approval import request_approval
 from spawnmesh_session.rpc.take_decision import take_decision
 from spawnmesh_session.rpc.watch_run_changes import watch_run_changes
@@ -92,7 +92,7 @@ class RunServicer(RunServiceServicer):
     ) -> run_pb.ReleaseRunResponse:
         return await release_run(request, current_caller(), self.deps)
 
-    async def ReportModelFailures(
-        self, request: model_failure_pb.ReportModelFailuresRequest, context: Context
-    ) -> model_failure_pb.ReportModelFailuresResponse:
-        return await report_model_failures(request, current_caller(), self.deps)
+    async def ReportRunEvents(
+        self, request: run_event_pb.ReportRunEventsRequest, context: Context
+    ) -> run_event_pb.ReportRunEventsResponse:
+        return await report_run_events(request, current_caller(), self.deps)

@@ -1,6 +1,5 @@
 """Drafts of runs: FINALIZING, the decision, and the way back to RUNNING."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,8 +7,9 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_session.domain.drafts import Acceptance
 from spawnmesh_session.domain.enabled_hooks import EnabledHooks
-from spawnmesh_session.domain.runs import Run, UngrantedRevision, require_run, run_deleted
+from spawnmesh_session.domain.runs import Run, require_run, run_deleted
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.store import runs, tenants
 from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
@@ -90,14 +90,13 @@ async def decide_run(
     epoch: int,
     entry_id: str,
     text_key: str,
-    capped_revisions: Sequence[UngrantedRevision] = (),
+    acceptance: Acceptance,
 ) -> DecidedRun:
     """Decide that the draft with this text is the answer, in one round trip.
 
-    This is a transaction of its own. Keep the revisions that were requested and not granted with
-    the decision. Decide nothing if the run is not held at this epoch, if a draft was decided
-    before, for a superseded draft, and with unread messages. Raise RUN_LEASE_LOST if the run was
-    deleted.
+    This is a transaction of its own. Keep what plugins decided about the draft with the decision.
+    Decide nothing if the run is not held at this epoch, if a draft was decided before, for a
+    superseded draft, and with unread messages. Raise RUN_LEASE_LOST if the run was deleted.
     """
     values = {
         "tenant_id": tenant_id,
@@ -105,7 +104,8 @@ async def decide_run(
         "epoch": epoch,
         "entry_id": entry_id,
         "text_key": text_key,
-        "capped_revisions": Jsonb([asdict(capped) for capped in capped_revisions]),
+        "capped_revisions": Jsonb([asdict(capped) for capped in acceptance.capped_revisions]),
+        "finalized_by": list(acceptance.finalized_by),
     }
     async with database.pipelined(tenant_id) as connection:
         locked = await runs.send_lock(connection, tenant_id, run_id)

@@ -37,13 +37,14 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s an
 
 -- name: decide_run
 -- Decides that the draft, with this text, is the answer: from then on no message is put before it,
--- and %(capped_revisions)s are kept with it. Returns no row, and does nothing, unless the run is
--- held at the epoch, no draft is decided, the draft is not superseded, the run is not interrupted
--- and no message waits. The transaction has locked the run before, so this statement sees every
--- message whose sender was told that this run will read it. Index: runs_pkey,
+-- and %(capped_revisions)s and %(finalized_by)s are kept with it. Returns no row, and does nothing,
+-- unless the run is held at the epoch, no draft is decided, the draft is not superseded, the run is
+-- not interrupted and no message waits. The transaction has locked the run before, so this
+-- statement sees every message whose sender was told that this run will read it. Index: runs_pkey,
 -- inbox_messages_unread_idx.
 update runs r set state = 'FINALIZING', draft_entry_id = %(entry_id)s, decided_entry_id = %(entry_id)s,
-                  decided_text_key = %(text_key)s, capped_revisions = %(capped_revisions)s
+                  decided_text_key = %(text_key)s, capped_revisions = %(capped_revisions)s,
+                  finalized_by = %(finalized_by)s
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoch)s
   and (r.state = 'RUNNING' or r.state = 'FINALIZING' and r.decided_entry_id = '')
   and %(entry_id)s <> all (r.superseded_entry_ids) and r.interrupt_time is null
@@ -68,6 +69,6 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
 -- name: withdraw_decision
 -- Locks the run. Index: runs_pkey.
 update runs set state = 'RUNNING', draft_entry_id = '', decided_entry_id = '', decided_text_key = '',
-                capped_revisions = '[]'
+                capped_revisions = '[]', finalized_by = '{}'
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and decided_entry_id = %(entry_id)s and state in ('RUNNING', 'FINALIZING')

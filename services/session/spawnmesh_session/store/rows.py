@@ -68,6 +68,7 @@ def run_of(row: Row) -> Run:
             not_before_time=time_of(row["not_before_time"]),
         ),
         capped_revisions=tuple(UngrantedRevision(**capped) for capped in row["capped_revisions"]),
+        finalized_by=tuple(row["finalized_by"]),
         superseded_entry_ids=tuple(row["superseded_entry_ids"]),
         runner_id=row["runner_id"],
         interrupt_time=time_of(row["interrupt_time"]),
@@ -84,7 +85,7 @@ def run_of(row: Row) -> Run:
             total_bytes=row["output_total_bytes"],
         ),
         first_queue_time=_required(time_of(row["first_queue_time"])),
-        model_failure_count=row["model_failure_count"],
+        reported_event_count=row["reported_event_count"],
     )
 
 

@@ -274,10 +274,10 @@ async def set_counted_time(connection: Connection, tenant_id: str, run_id: str, 
     await connection.execute(_SQL["set_counted_time"], values)
 
 
-async def set_model_failure_count(connection: Connection, tenant_id: str, run_id: str, count: int) -> None:
-    """Set the number of failed model calls that are known."""
+async def set_reported_event_count(connection: Connection, tenant_id: str, run_id: str, count: int) -> None:
+    """Set the number of reported events that are known."""
     values = {"tenant_id": tenant_id, "run_id": run_id, "count": count}
-    await connection.execute(_SQL["set_model_failure_count"], values)
+    await connection.execute(_SQL["set_reported_event_count"], values)
 
 
 async def give_back_attempt(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> None:

@@ -211,9 +211,9 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and lost_epoch = %(epoch
   and state in ('QUEUED', 'RUNNING', 'FINALIZING', 'WAITING_APPROVAL', 'WAITING_BUDGET')
 returning attempt_count
 
--- name: set_model_failure_count
+-- name: set_reported_event_count
 -- Locks the run. Index: runs_pkey.
-update runs set model_failure_count = %(count)s where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+update runs set reported_event_count = %(count)s where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: end_run
 -- Locks the run and its session; the transaction has locked the session before. A terminal state

@@ -130,10 +130,10 @@ with page as (
                case when %(is_full)s then result_text else '' end as result_text, error_reason,
                error_message, usage, revision_count, deadline_time, queue_time, start_time,
                end_time, delay_count, delay_reason, delay_message, not_before_time, capped_revisions,
-               superseded_entry_ids, runner_id, interrupt_time, first_queue_time,
+               finalized_by, superseded_entry_ids, runner_id, interrupt_time, first_queue_time,
                approval_count, approval_id, wait_time, output_begun_count, output_set_count,
                output_file_count, output_total_bytes, budget_session_id, counted_time,
-               uncounted_millis, model_failure_count
+               uncounted_millis, reported_event_count
         from runs where tenant_id = %(tenant_id)s and session_id = p.session_id
         order by position desc, run_id desc limit 1
     ) r on true

@@ -41,7 +41,7 @@ class DraftCall:
 
     @property
     def head(self) -> bytes:
-        """What a piece that begins the call counts before its text."""
+        """The bytes that a piece which begins the call counts before its text."""
         return f"{self.tool_call_id}\0{self.name}\0".encode()
 
 

@@ -73,7 +73,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Retracted:
-    """What was sent of the draft does not count."""
+    """The deltas that were sent of the draft do not count."""
 
     draft: DraftId
 

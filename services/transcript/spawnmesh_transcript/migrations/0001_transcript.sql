@@ -184,9 +184,10 @@ create table appends (
     primary key (tenant_id, session_id, request_id)
 );
 
--- The answer that the current writer's model is giving: one row for each piece, without gaps. A draft is the newest number of the claim's epoch. Only the draft of the current claim is
--- valid, and until the claim appends an answer behind after_seq. Pieces of other drafts are left to
--- the next draft, the end of the claim and the deletion of the transcript, which delete them.
+-- The answer that the current writer's model is giving: one row for each piece, without gaps. A
+-- draft is the newest number of the claim's epoch. Only the draft of the current claim is valid,
+-- and until the claim appends an answer behind after_seq. Pieces of other drafts are left to the
+-- next draft, the end of the claim and the deletion of the transcript, which delete them.
 create table draft_pieces (
     tenant_id    text   not null,
     session_id   text   not null,

@@ -1,10 +1,11 @@
 -- name: write_draft
 -- Follows `join_writers`. Adds pieces to the draft of a claim if the claim is current, the tenant
 -- does not mask secrets, after_seq is at or shortly before the head, the claim has appended no
--- answer behind it, no newer draft of it has begun, and the pieces follow the newest one and are not
--- too many. The first piece of a draft deletes the pieces of earlier ones. Returns the head, and the draft after that; no row if there is no transcript that
--- can be written. Shares the lock of the transcript's row until commit, so that no claim ends and
--- no deletion begins meanwhile. Indexes: primary keys.
+-- answer behind it, no newer draft of it has begun, and the pieces follow the newest one and are
+-- not too many. The first piece of a draft deletes the pieces of earlier ones. Returns the head,
+-- and the draft after that; no row if there is no transcript that can be written. Shares the lock
+-- of the transcript's row until commit, so that no claim ends and no deletion begins meanwhile.
+-- Indexes: primary keys.
 with head as materialized (
     select incarnation, seq, chain_hash, writer_run_id, writer_epoch
     from transcripts

@@ -11,7 +11,7 @@ from spawnmesh_runtime.caller import ClientRole
 
 from tests.support.console.addresses import addresses_of, begin_of, is_page
 from tests.support.console.addresses import routes as routes_of
-from tests.support.console.browsers import Windows, browser_package
+from tests.support.console.browsers import NARROW, TOO_WIDE, Windows, browser_package, violations
 from tests.support.console.furnished import Furnished
 from tests.support.console.running_console import RunningConsole
 from tests.support.console.visitors import sign_in, stranger
@@ -19,22 +19,13 @@ from tests.support.console.visitors import sign_in, stranger
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-SERIOUS = ("serious", "critical")
-WIDE, NARROW = 1280, 360
+WIDE = 1280
 Tour = tuple[str, Sequence[str]]
 EXPECTED = ["400 (Bad Request)", "403 (Forbidden)", "404 (Not Found)"]
 """The refusals among the pages."""
 MAX_EXAMPLES = 3
 """The examples of one route that are looked at: the first ones differ most."""
 
-# The elements that are wider than the window, as far as they make the page wider.
-TOO_WIDE = """() => {
-  const width = document.documentElement.clientWidth;
-  if (document.documentElement.scrollWidth <= width && document.body.scrollWidth <= width) return [];
-  return [...document.querySelectorAll("body *")]
-    .filter((one) => one.getBoundingClientRect().right > width + 0.5 && !one.closest("header"))
-    .map((one) => `${one.tagName} ${one.className} ${one.textContent.trim().slice(0, 40)}`).slice(0, 5);
-}"""
 # Every element that a person must be able to reach, and whether Tab can.
 REACHABLE = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
   .filter((one) => one.type !== "hidden" && !one.disabled && one.checkVisibility({ visibilityProperty: true }))
@@ -94,24 +85,6 @@ async def open_all(page: "Page") -> None:
     await page.evaluate(
         "document.querySelectorAll('details:not(.person)').forEach((one) => { one.open = true; })"
     )
-
-
-async def violations(page: "Page") -> list[str]:
-    """Return the serious violations that axe-core finds on the page, in light and in dark colours."""
-    await page.evaluate(browser_package("axe_playwright_python.async_playwright").Axe().axe_script)
-    found = []
-    # The scheme changes colours alone.
-    for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
-        await page.emulate_media(color_scheme=scheme)
-        options = {"resultTypes": ["violations"], **rules}
-        answer = await page.evaluate("(options) => axe.run(options)", options)
-        found += [
-            f"{scheme}: {one['id']}: {node['html'][:160]} {node['failureSummary'][:200]}"
-            for one in answer["violations"]
-            if one["impact"] in SERIOUS
-            for node in one["nodes"]
-        ]
-    return found
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
-from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
+from spawnmesh.hook.v1.decision_pb2 import Finalize, FinalizeDecision, Revise
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.revision_pb2 import (
@@ -53,6 +53,8 @@ from tests.support.session.terminal_paths import (
 )
 
 REVISE = FinalizeDecision(revise=Revise(reason="shorter, please"))
+FINALIZE = FinalizeDecision(finalize=Finalize(reason="it is good enough"))
+HOOK_DECIDED = session_pb2.SESSION_EVENT_KIND_HOOK_DECIDED
 
 
 @pytest.fixture
@@ -272,6 +274,49 @@ async def test_FailRun__a_draft_that_is_not_delivered_has_no_cap(stage: Stage) -
     assert not (await stage.mesh.get(held.session.session_id)).latest_run.capped_revisions
     kinds = [event.kind for event in await events_of(stage, held.session.session_id)]
     assert SESSION_EVENT_KIND_REVISION_CAPPED not in kinds
+
+
+async def test_FinalizeRun__an_event_names_the_plugins_that_sent_a_draft_back(stage: Stage) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE), count=2):
+        await offer(stage, held, "draft 1")
+    async with plugged(stage.mesh, stage.peers, Plugin(), count=2):
+        await offer(stage, held, "draft 2")
+    events = await events_of(stage, held.session.session_id)
+    revised = [event.detail for event in events if event.kind == session_pb2.SESSION_EVENT_KIND_REVISION]
+    assert revised == ["revision 1 of 3, requested by gate, gate-1"]
+    assert HOOK_DECIDED not in {event.kind for event in events}, "no plugin changed what became the answer"
+
+
+@pytest.mark.parametrize("crash", [None, crash_behind_gate, crash_behind_label])
+async def test_FinalizeRun__an_event_before_the_end_names_the_plugin_that_declared_the_draft_final(
+    stage: Stage, crash: Any
+) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    request = await draft(stage.transcript, held, "draft")
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=FINALIZE)):
+        if crash is not None:
+            with pytest.raises(Crash):
+                await crash(stage, held, request)
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=FINALIZE if crash is None else None)):
+        for _ in range(2):
+            await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, request)
+    events = await events_of(stage, held.session.session_id)
+    assert [event.kind for event in events].count(HOOK_DECIDED) == 1
+    decided, ended = events[-3:-1]
+    assert (decided.kind, decided.run_id) == (HOOK_DECIDED, held.run.run_id)
+    assert decided.detail == "before_agent_finalize: gate declared the answer final"
+    assert ended.run_state == session_pb2.RUN_STATE_SUCCEEDED
+
+
+async def test_FailRun__a_draft_that_is_not_delivered_was_not_declared_final(stage: Stage) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    request = await draft(stage.transcript, held, "draft")
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=FINALIZE)):
+        with pytest.raises(Crash):
+            await crash_behind_label(stage, held, request)
+    await fail(stage.mesh, held)
+    assert HOOK_DECIDED not in {event.kind for event in await events_of(stage, held.session.session_id)}
 
 
 async def test_FinalizeRun__messages_come_before_the_draft_of_a_last_turn_too(stage: Stage) -> None:

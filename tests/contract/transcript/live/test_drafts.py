@@ -1,21 +1,10 @@
 """WriteDraft and WatchTranscript: the text of an answer while it is given, with exact resume."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import Any
 
 import pytest
-from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import live_service_pb2 as live_pb
-from spawnmesh.transcript.v1.entry_pb2 import EntryBody
-from spawnmesh.transcript.v1.live_event_pb2 import DraftPiece, ToolCallPiece
-from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
-from spawnmesh_core.call_blocks import call_block
-from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.peers import Peer
 from spawnmesh_transcript.rpc import watch_transcript
 from spawnmesh_transcript.store import drafts as draft_store
 
@@ -29,64 +18,10 @@ from tests.support.transcript.fixtures import (
     refused,
     user,
 )
+from tests.support.transcript.live import kept_drafts, watching
 
 SECONDS = 60.0
 MIB = 1024 * 1024
-
-
-class Watching:
-    """A WatchTranscript stream, read event by event with a timeout."""
-
-    def __init__(self, answers: AsyncIterator[live_pb.WatchTranscriptResponse]) -> None:
-        self.answers = answers
-        self.cursor = ""
-        self.read_seq = -1
-
-    async def first(self) -> None:
-        response = await self._next()
-        assert response.WhichOneof("event") is None
-
-    async def next(self) -> tuple[Any, ...]:
-        """Return the next event: its kind, and its text, or its seq and what it completes."""
-        response = await self._next()
-        match response.WhichOneof("event"):
-            case "entry_appended":
-                return ("entry", response.entry_appended.entry.seq, response.entry_appended.completes_draft)
-            case "draft_delta":
-                delta = response.draft_delta
-                said = delta.tool_call if delta.HasField("tool_call") else delta.thinking or delta.text
-                kind = "delta" if delta.HasField("text") else delta.WhichOneof("delta")
-                return (kind, said, delta.begins_draft)
-            case other:
-                return (other,)
-
-    async def many(self, count: int) -> list[tuple[Any, ...]]:
-        return [await self.next() for _ in range(count)]
-
-    async def _next(self) -> live_pb.WatchTranscriptResponse:
-        async with asyncio.timeout(SECONDS):
-            response = await anext(self.answers)
-        assert response.read_seq >= self.read_seq
-        self.cursor, self.read_seq = response.cursor, response.read_seq
-        return response
-
-
-@asynccontextmanager
-async def watching(
-    session: Session, cursor: str = "", *, after_seq: int = 0, token: str = "", peer: Peer | None = None
-) -> AsyncIterator[Watching]:
-    request = live_pb.WatchTranscriptRequest(
-        session_id=session.session_id, cursor=cursor, after_seq=after_seq
-    )
-    source = peer or session.service.peer
-    with use_token(token or session.service_token()):
-        answers = source.stream(
-            LiveServiceStub(source.channel).WatchTranscript, request, timeout_seconds=3 * SECONDS
-        )
-        async with aclosing(answers):
-            watch = Watching(answers)
-            await watch.first()
-            yield watch
 
 
 async def test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text(session: Session) -> None:
@@ -107,100 +42,6 @@ async def test_WatchTranscript__a_draft_becomes_the_entry_that_has_its_text(sess
             assert await watch.next() == ("entry", seq, False)
 
 
-async def test_WatchTranscript__thinking_and_calls_of_tools_come_piece_by_piece(session: Session) -> None:
-    claim = await session.acquire(1)
-
-    def part(arguments: str, *, begins: bool) -> ToolCallPiece:
-        return ToolCallPiece(tool_call_id="c1", name="read_file", arguments=arguments, begins_call=begins)
-
-    async with watching(session) as watch:
-        assert await watch.next() == ("entry", 1, False)
-        written = await write_draft(
-            session, claim, DraftPiece(thinking="Hm. "), "Yes.", DraftPiece(thinking="Well.")
-        )
-        assert written.end_offset == 13
-        assert await watch.many(3) == [
-            ("thinking", "Hm. ", True),
-            ("delta", "Yes.", False),
-            ("thinking", "Well.", False),
-        ]
-        begun = DraftPiece(tool_call=part('{"path":', begins=True))
-        written = await write_draft(session, claim, begun, offset=13)
-        assert written.end_offset == 13 + len("c1\0read_file\0") + len('{"path":')
-        assert await watch.next() == ("tool_call", part('{"path":', begins=True), False)
-        grown = DraftPiece(tool_call=part('"é', begins=False))
-        written = await write_draft(session, claim, grown, offset=written.end_offset)
-        assert await watch.next() == ("tool_call", part('"é', begins=False), False)
-    # Another replica knows nothing but the cursor. It gets the rest of each kind with the entry.
-    block = call_block("c1", "read_file", '{"path":"é.txt"}')
-    answer = message_pb2.Message(role=message_pb2.ROLE_ASSISTANT)
-    answer.content.add(thinking=message_pb2.Thinking(text="Hm. ", signature="s"))
-    answer.content.add(text=message_pb2.Text(text="Yes. I read it."))
-    answer.content.add(thinking=message_pb2.Thinking(text="Well. Now."))
-    for call_id in ("c1", "c2"):
-        made = message_pb2.ToolCall(
-            tool_call_id=call_id, name="read_file", block_json=block.replace("c1", call_id)
-        )
-        answer.content.add(tool_call=made)
-    await session.append([EntryBody(message=answer)], claim=claim)
-    second = ToolCallPiece(
-        tool_call_id="c2", name="read_file", arguments='{"path":"é.txt"}', begins_call=True
-    )
-    async with watching(session, watch.cursor) as again:
-        assert await again.many(5) == [
-            ("delta", " I read it.", False),
-            ("thinking", " Now.", False),
-            ("tool_call", part('.txt"}', begins=False), False),
-            ("tool_call", second, False),
-            ("entry", 2, True),
-        ]
-
-
-async def test_WatchTranscript__a_call_that_was_not_made_retracts_the_draft(session: Session) -> None:
-    claim = await session.acquire(1)
-    call = ToolCallPiece(tool_call_id="c1", name="read_file", begins_call=True)
-    async with watching(session) as watch:
-        assert await watch.next() == ("entry", 1, False)
-        await write_draft(session, claim, "Yes.", DraftPiece(tool_call=call))
-        assert await watch.many(2) == [("delta", "Yes.", True), ("tool_call", call, False)]
-        await session.append([assistant("Yes.")], claim=claim)
-        assert await watch.many(2) == [("draft_retracted",), ("entry", 2, False)]
-
-
-@pytest.mark.parametrize(
-    ("piece", "field"),
-    [
-        (
-            DraftPiece(
-                tool_call=ToolCallPiece(
-                    tool_call_id="c1", name="mcp__mesh__sessions_spawn", arguments="{", begins_call=True
-                )
-            ),
-            "pieces[1].tool_call.arguments",
-        ),
-        (
-            DraftPiece(tool_call=ToolCallPiece(tool_call_id="c1", name="read_file")),
-            "pieces[1].tool_call.arguments",
-        ),
-        (
-            DraftPiece(tool_call=ToolCallPiece(name="read_file", begins_call=True)),
-            "pieces[1].tool_call.tool_call_id",
-        ),
-        (DraftPiece(), "pieces[1].piece"),
-        (DraftPiece(thinking=""), "pieces[1].thinking"),
-    ],
-)
-async def test_WriteDraft__refuses_a_piece_that_says_nothing_or_shows_files(
-    session: Session, superuser: Superuser, piece: DraftPiece, field: str
-) -> None:
-    claim = await session.acquire(1)
-    with pytest.raises(MeshError) as error:
-        await write_draft(session, claim, "Yes.", piece)
-    assert error.value.reason is Reason.INVALID_REQUEST
-    assert [violation.field for violation in error.value.violations] == [field]
-    assert await kept_drafts(session, superuser) == []
-
-
 async def test_WatchTranscript__begins_behind_a_seq_unless_there_is_a_cursor(session: Session) -> None:
     await session.append([user("one"), user("two"), user("three")])
     async with watching(session, after_seq=2) as watch:
@@ -214,12 +55,6 @@ async def test_WatchTranscript__begins_behind_a_seq_unless_there_is_a_cursor(ses
     async with watching(session, watch.cursor, after_seq=1) as watch:
         await session.append([user("four")])
         assert await watch.next() == ("entry", 6, False)
-
-
-async def kept_drafts(session: Session, superuser: Superuser) -> list[tuple[int, int, bytes]]:
-    """Return epoch, number and text of each stored piece."""
-    query = "select epoch, number, text from draft_pieces where session_id = %s order by 1, 2"
-    return [*await (await superuser.execute(query, (session.session_id,))).fetchall()]
 
 
 async def test_WatchTranscript__a_draft_that_did_not_become_the_answer_is_retracted(

@@ -169,8 +169,7 @@ class GenerateResponse(_message.Message):
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerationEvent]:
         """At least one event. Events that are known at the same time are sent together. The start and the
-        failure of an attempt wait up to 5 ms for what follows; text, tool calls and the completion do
-        not wait.
+        failure of an attempt wait up to 5 ms for what follows; no other event waits.
         """
 
     def __init__(
@@ -188,8 +187,8 @@ Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
 
 @_typing.final
 class GenerationEvent(_message.Message):
-    """One event of an answer. The order is: attempt_started, then text and tool calls, then
-    attempt_failed (followed by the next attempt_started) or completion.
+    """One event of an answer. The order is: attempt_started, then thinking, text and tool calls as the
+    model writes them, then attempt_failed (followed by the next attempt_started) or completion.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -317,8 +316,8 @@ Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
 @_typing.final
 class ThinkingDelta(_message.Message):
     """A piece of the thinking, as the model writes it. It is no output: the candidate may still fail
-    and another one be called. The pieces of one attempt, one behind the other, are the texts of the
-    thinking blocks of the answer.
+    and another one be called. The pieces of an attempt that completes, one behind the other, are the
+    texts of the thinking blocks of the answer, one behind the other.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -342,8 +341,11 @@ Global___ThinkingDelta: _TypeAlias = ThinkingDelta  # noqa: Y015
 @_typing.final
 class ToolCallDelta(_message.Message):
     """A piece of a tool call that is not complete. It is no output: make the call only when `tool_call`
-    comes, which never comes for a call that was cut off. The pieces of a call come before the next
-    call begins. Not every provider sends pieces, and the last ones can be missing.
+    comes, with the arguments that are there. It never comes for a call that was cut off.
+    - All pieces of a call come before those of the next call. `tool_call` can come behind those.
+    - The pieces of a call, one behind the other and without the space around them, are the beginning
+      of its arguments, as far as these are JSON. Not every provider sends pieces, and the last ones
+      can be missing.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -353,11 +355,13 @@ class ToolCallDelta(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     BEGINS_CALL_FIELD_NUMBER: _builtins.int
     tool_call_id: _builtins.str
-    """The provider's id of the call."""
+    """The id of the call, as in `tool_call`."""
     name: _builtins.str
-    """The tool's name."""
+    """The tool's name, as in `tool_call`."""
     arguments: _builtins.str
-    """The JSON text of the arguments to append to the previous pieces of this call."""
+    """The JSON text of the arguments to append to the previous pieces of this call. The first piece
+    can be empty.
+    """
     begins_call: _builtins.bool
     """The piece is the first one of its call."""
     def __init__(

@@ -78,7 +78,8 @@ class ModelRouterServiceServicer:
 
     def Generate(self, request, context):
         """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
-        before its first output.
+        before its first output. Text and complete tool calls are output; deltas of thinking and of tool
+        calls are not.
         - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
         spliced.
         - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.

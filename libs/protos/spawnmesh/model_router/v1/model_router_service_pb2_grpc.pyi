@@ -35,7 +35,8 @@ class ModelRouterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ModelRouterServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_model_router_service_pb2.GenerateRequest, _model_router_service_pb2.GenerateResponse]
     """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
-    before its first output.
+    before its first output. Text and complete tool calls are output; deltas of thinking and of tool
+    calls are not.
     - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
       spliced.
     - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
@@ -105,7 +106,8 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_model_router_service_pb2.GenerateRequest, _model_router_service_pb2.GenerateResponse]  # type: ignore[assignment]
     """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
-    before its first output.
+    before its first output. Text and complete tool calls are output; deltas of thinking and of tool
+    calls are not.
     - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
       spliced.
     - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
@@ -178,7 +180,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_model_router_service_pb2.GenerateResponse], _abc.AsyncIterator[_model_router_service_pb2.GenerateResponse]]:
         """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
-        before its first output.
+        before its first output. Text and complete tool calls are output; deltas of thinking and of tool
+        calls are not.
         - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
           spliced.
         - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.

@@ -31,13 +31,13 @@ from spawnmesh.errors.v1 import reason_pb2 as spawnmesh_dot_errors_dot_v1_dot_re
 from spawnmesh.hook.v1 import event_pb2 as spawnmesh_dot_hook_dot_v1_dot_event__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.session.v1 import approval_pb2 as spawnmesh_dot_session_dot_v1_dot_approval__pb2
-from spawnmesh.session.v1 import model_failure_pb2 as spawnmesh_dot_session_dot_v1_dot_model__failure__pb2
 from spawnmesh.session.v1 import output_pb2 as spawnmesh_dot_session_dot_v1_dot_output__pb2
+from spawnmesh.session.v1 import run_event_pb2 as spawnmesh_dot_session_dot_v1_dot_run__event__pb2
 from spawnmesh.session.v1 import session_pb2 as spawnmesh_dot_session_dot_v1_dot_session__pb2
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&spawnmesh/session/v1/run_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/errors/v1/reason.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/policy/v1/policy.proto\x1a#spawnmesh/session/v1/approval.proto\x1a(spawnmesh/session/v1/model_failure.proto\x1a!spawnmesh/session/v1/output.proto\x1a\"spawnmesh/session/v1/session.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xf5\x01\n\x10\x43laimRunsRequest\x12\x1d\n\trunner_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12 \n\rmax_run_count\x18\x02 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@ \x00\x12\x35\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00\x12\x42\n\x08runtimes\x18\x04 \x03(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12%\n\x12reserved_run_count\x18\x05 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@(\x00\"C\n\x11\x43laimRunsResponse\x12.\n\x04runs\x18\x01 \x03(\x0b\x32 .spawnmesh.session.v1.ClaimedRun\"\xa8\x04\n\nClaimedRun\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\x12.\n\x07session\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x31\n\x05\x61gent\x18\x03 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\x11\n\trun_token\x18\x05 \x01(\t\x12,\n\tlease_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rdeadline_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x08 \x01(\t\x12\x35\n\x08thinking\x18\t \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12,\n\ttime_left\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\ttenant_id\x18\x0b \x01(\t\x12\x13\n\x0b\x66irst_epoch\x18\x0c \x01(\x03\x12\x32\n\renabled_hooks\x18\r \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKind\x12\x1d\n\x15pending_message_count\x18\x0e \x01(\x05\x12\x16\n\x0e\x61pproval_count\x18\x0f \x01(\x05\"-\n\x13HeartbeatRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"\xb3\x01\n\x14HeartbeatRunResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15pending_message_count\x18\x02 \x01(\x05\x12\x11\n\trun_token\x18\x03 \x01(\t\x12\x32\n\tinterrupt\x18\x04 \x01(\x0e\x32\x1f.spawnmesh.session.v1.Interrupt\"7\n\x16WatchRunChangesRequest\x12\x1d\n\trunner_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\"\x19\n\x17WatchRunChangesResponse\"N\n\x10ListInboxRequest\x12\x1c\n\tpage_size\x18\x01 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"b\n\x11ListInboxResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.InboxMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc8\x01\n\x0cInboxMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x18\n\x10\x63hild_session_id\x18\x03 \x01(\t\x12\x37\n\x0f\x63hild_run_state\x18\x04 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x19\n\x11\x61ppend_request_id\x18\x06 \x01(\t\"K\n\x17\x41\x63knowledgeInboxRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x18\n\x04keys\x18\x02 \x03(\tB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"\x1a\n\x18\x41\x63knowledgeInboxResponse\"\xd5\x01\n\x12\x46inalizeRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12&\n\x0e\x64raft_entry_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12\x1d\n\ndraft_text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12\x19\n\x11has_final_effects\x18\x05 \x01(\x08\x12\x14\n\x0cis_last_turn\x18\x06 \x01(\x08\"\x83\x02\n\x13\x46inalizeRunResponse\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.session.v1.AcceptedH\x00\x12\x30\n\x06revise\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.session.v1.RevisionH\x00\x12\x41\n\x10messages_pending\x18\x03 \x01(\x0b\x32%.spawnmesh.session.v1.MessagesPendingH\x00\x12\x38\n\x0binterrupted\x18\x04 \x01(\x0b\x32!.spawnmesh.session.v1.InterruptedH\x00\x42\t\n\x07outcome\"2\n\x08\x41\x63\x63\x65pted\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"K\n\x08Revision\x12\x13\n\x0binstruction\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x03 \x01(\x05\" \n\x0fMessagesPending\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\"\r\n\x0bInterrupted\"c\n\x18\x45ndInterruptedRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12/\n\x05usage\x18\x02 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"C\n\x19\x45ndInterruptedRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"\xad\x01\n\x0e\x46\x61ilRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x37\n\x06reason\x18\x02 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.ReasonB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07message\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"9\n\x0f\x46\x61ilRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"^\n\x11ReleaseRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x31\n\x05\x64\x65lay\x18\x02 \x01(\x0b\x32\".spawnmesh.session.v1.ReleaseDelay\"\xa0\x01\n\x0cReleaseDelay\x12\x37\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.ReasonB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07message\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12<\n\tmin_pause\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05\x32\x00\"<\n\x12ReleaseRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run*M\n\tInterrupt\x12\x19\n\x15INTERRUPT_UNSPECIFIED\x10\x00\x12\x12\n\x0eINTERRUPT_TURN\x10\x01\x12\x11\n\rINTERRUPT_RUN\x10\x02\x32\xda\r\n\nRunService\x12~\n\tClaimRuns\x12&.spawnmesh.session.v1.ClaimRunsRequest\x1a\'.spawnmesh.session.v1.ClaimRunsResponse\" \xb2\xe1\x18\x1c\n\x01\x05\x18\x01\x38\x07\x42\x13\x1a\x0fruns.run.run_id \x01\x12\x89\x01\n\x0cHeartbeatRun\x12).spawnmesh.session.v1.HeartbeatRunRequest\x1a*.spawnmesh.session.v1.HeartbeatRunResponse\"\"\x90\x02\x02\xb2\xe1\x18\x1b\n\x01\x03(\x01\x38\x08\x42\x10\n\x0erenews a leaseH\x01\x12\x80\x01\n\x0fWatchRunChanges\x12,.spawnmesh.session.v1.WatchRunChangesRequest\x1a-.spawnmesh.session.v1.WatchRunChangesResponse\"\x0e\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x05\x18\x01\x38\x07\x30\x01\x12l\n\tListInbox\x12&.spawnmesh.session.v1.ListInboxRequest\x1a\'.spawnmesh.session.v1.ListInboxResponse\"\x0e\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\xbf\x01\n\x10\x41\x63knowledgeInbox\x12-.spawnmesh.session.v1.AcknowledgeInboxRequest\x1a..spawnmesh.session.v1.AcknowledgeInboxResponse\"L\x90\x02\x02\xb2\xe1\x18\x45\n\x01\x03(\x01\x38\x08\x42<\n:confirms the receipt of messages that SendMessage recorded\x12r\n\x0b\x46inalizeRun\x12(.spawnmesh.session.v1.FinalizeRunRequest\x1a).spawnmesh.session.v1.FinalizeRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\xca\x01\n\x13ReportModelFailures\x12\x30.spawnmesh.session.v1.ReportModelFailuresRequest\x1a\x31.spawnmesh.session.v1.ReportModelFailuresResponse\"N\x90\x02\x02\xb2\xe1\x18G\n\x01\x03(\x01\x38\x08\x42>\n<tells of failures of models, which are events of the session\x12\x66\n\x07\x46\x61ilRun\x12$.spawnmesh.session.v1.FailRunRequest\x1a%.spawnmesh.session.v1.FailRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\x84\x01\n\x11\x45ndInterruptedRun\x12..spawnmesh.session.v1.EndInterruptedRunRequest\x1a/.spawnmesh.session.v1.EndInterruptedRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12~\n\x0fRequestApproval\x12,.spawnmesh.session.v1.RequestApprovalRequest\x1a-.spawnmesh.session.v1.RequestApprovalResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12u\n\x0cPublishFiles\x12).spawnmesh.session.v1.PublishFilesRequest\x1a*.spawnmesh.session.v1.PublishFilesResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x04\x12u\n\x0cTakeDecision\x12).spawnmesh.session.v1.TakeDecisionRequest\x1a*.spawnmesh.session.v1.TakeDecisionResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12o\n\nReleaseRun\x12\'.spawnmesh.session.v1.ReleaseRunRequest\x1a(.spawnmesh.session.v1.ReleaseRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&spawnmesh/session/v1/run_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/errors/v1/reason.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/policy/v1/policy.proto\x1a#spawnmesh/session/v1/approval.proto\x1a!spawnmesh/session/v1/output.proto\x1a$spawnmesh/session/v1/run_event.proto\x1a\"spawnmesh/session/v1/session.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xf5\x01\n\x10\x43laimRunsRequest\x12\x1d\n\trunner_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12 \n\rmax_run_count\x18\x02 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@ \x00\x12\x35\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00\x12\x42\n\x08runtimes\x18\x04 \x03(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12%\n\x12reserved_run_count\x18\x05 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@(\x00\"C\n\x11\x43laimRunsResponse\x12.\n\x04runs\x18\x01 \x03(\x0b\x32 .spawnmesh.session.v1.ClaimedRun\"\xa8\x04\n\nClaimedRun\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\x12.\n\x07session\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x31\n\x05\x61gent\x18\x03 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\x11\n\trun_token\x18\x05 \x01(\t\x12,\n\tlease_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rdeadline_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x08 \x01(\t\x12\x35\n\x08thinking\x18\t \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12,\n\ttime_left\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\ttenant_id\x18\x0b \x01(\t\x12\x13\n\x0b\x66irst_epoch\x18\x0c \x01(\x03\x12\x32\n\renabled_hooks\x18\r \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKind\x12\x1d\n\x15pending_message_count\x18\x0e \x01(\x05\x12\x16\n\x0e\x61pproval_count\x18\x0f \x01(\x05\"-\n\x13HeartbeatRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"\xb3\x01\n\x14HeartbeatRunResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15pending_message_count\x18\x02 \x01(\x05\x12\x11\n\trun_token\x18\x03 \x01(\t\x12\x32\n\tinterrupt\x18\x04 \x01(\x0e\x32\x1f.spawnmesh.session.v1.Interrupt\"7\n\x16WatchRunChangesRequest\x12\x1d\n\trunner_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\"\x19\n\x17WatchRunChangesResponse\"N\n\x10ListInboxRequest\x12\x1c\n\tpage_size\x18\x01 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"b\n\x11ListInboxResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.InboxMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc8\x01\n\x0cInboxMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x18\n\x10\x63hild_session_id\x18\x03 \x01(\t\x12\x37\n\x0f\x63hild_run_state\x18\x04 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x19\n\x11\x61ppend_request_id\x18\x06 \x01(\t\"K\n\x17\x41\x63knowledgeInboxRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x18\n\x04keys\x18\x02 \x03(\tB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"\x1a\n\x18\x41\x63knowledgeInboxResponse\"\xd5\x01\n\x12\x46inalizeRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12&\n\x0e\x64raft_entry_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12\x1d\n\ndraft_text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12\x19\n\x11has_final_effects\x18\x05 \x01(\x08\x12\x14\n\x0cis_last_turn\x18\x06 \x01(\x08\"\x83\x02\n\x13\x46inalizeRunResponse\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.session.v1.AcceptedH\x00\x12\x30\n\x06revise\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.session.v1.RevisionH\x00\x12\x41\n\x10messages_pending\x18\x03 \x01(\x0b\x32%.spawnmesh.session.v1.MessagesPendingH\x00\x12\x38\n\x0binterrupted\x18\x04 \x01(\x0b\x32!.spawnmesh.session.v1.InterruptedH\x00\x42\t\n\x07outcome\"2\n\x08\x41\x63\x63\x65pted\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"K\n\x08Revision\x12\x13\n\x0binstruction\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x03 \x01(\x05\" \n\x0fMessagesPending\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\"\r\n\x0bInterrupted\"c\n\x18\x45ndInterruptedRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12/\n\x05usage\x18\x02 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"C\n\x19\x45ndInterruptedRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"\xad\x01\n\x0e\x46\x61ilRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x37\n\x06reason\x18\x02 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.ReasonB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07message\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"9\n\x0f\x46\x61ilRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"^\n\x11ReleaseRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x31\n\x05\x64\x65lay\x18\x02 \x01(\x0b\x32\".spawnmesh.session.v1.ReleaseDelay\"\xa0\x01\n\x0cReleaseDelay\x12\x37\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.ReasonB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07message\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12<\n\tmin_pause\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05\x32\x00\"<\n\x12ReleaseRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run*M\n\tInterrupt\x12\x19\n\x15INTERRUPT_UNSPECIFIED\x10\x00\x12\x12\n\x0eINTERRUPT_TURN\x10\x01\x12\x11\n\rINTERRUPT_RUN\x10\x02\x32\xca\r\n\nRunService\x12~\n\tClaimRuns\x12&.spawnmesh.session.v1.ClaimRunsRequest\x1a\'.spawnmesh.session.v1.ClaimRunsResponse\" \xb2\xe1\x18\x1c\n\x01\x05\x18\x01\x38\x07\x42\x13\x1a\x0fruns.run.run_id \x01\x12\x89\x01\n\x0cHeartbeatRun\x12).spawnmesh.session.v1.HeartbeatRunRequest\x1a*.spawnmesh.session.v1.HeartbeatRunResponse\"\"\x90\x02\x02\xb2\xe1\x18\x1b\n\x01\x03(\x01\x38\x08\x42\x10\n\x0erenews a leaseH\x01\x12\x80\x01\n\x0fWatchRunChanges\x12,.spawnmesh.session.v1.WatchRunChangesRequest\x1a-.spawnmesh.session.v1.WatchRunChangesResponse\"\x0e\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x05\x18\x01\x38\x07\x30\x01\x12l\n\tListInbox\x12&.spawnmesh.session.v1.ListInboxRequest\x1a\'.spawnmesh.session.v1.ListInboxResponse\"\x0e\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\xbf\x01\n\x10\x41\x63knowledgeInbox\x12-.spawnmesh.session.v1.AcknowledgeInboxRequest\x1a..spawnmesh.session.v1.AcknowledgeInboxResponse\"L\x90\x02\x02\xb2\xe1\x18\x45\n\x01\x03(\x01\x38\x08\x42<\n:confirms the receipt of messages that SendMessage recorded\x12r\n\x0b\x46inalizeRun\x12(.spawnmesh.session.v1.FinalizeRunRequest\x1a).spawnmesh.session.v1.FinalizeRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\xba\x01\n\x0fReportRunEvents\x12,.spawnmesh.session.v1.ReportRunEventsRequest\x1a-.spawnmesh.session.v1.ReportRunEventsResponse\"J\x90\x02\x02\xb2\xe1\x18\x43\n\x01\x03(\x01\x38\x08\x42:\n8reports what happened to a run, as events of the session\x12\x66\n\x07\x46\x61ilRun\x12$.spawnmesh.session.v1.FailRunRequest\x1a%.spawnmesh.session.v1.FailRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12\x84\x01\n\x11\x45ndInterruptedRun\x12..spawnmesh.session.v1.EndInterruptedRunRequest\x1a/.spawnmesh.session.v1.EndInterruptedRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12~\n\x0fRequestApproval\x12,.spawnmesh.session.v1.RequestApprovalRequest\x1a-.spawnmesh.session.v1.RequestApprovalResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12u\n\x0cPublishFiles\x12).spawnmesh.session.v1.PublishFilesRequest\x1a*.spawnmesh.session.v1.PublishFilesResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x04\x12u\n\x0cTakeDecision\x12).spawnmesh.session.v1.TakeDecisionRequest\x1a*.spawnmesh.session.v1.TakeDecisionResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x12o\n\nReleaseRun\x12\'.spawnmesh.session.v1.ReleaseRunRequest\x1a(.spawnmesh.session.v1.ReleaseRunResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x03(\x01\x38\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -100,8 +100,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSERVICE'].methods_by_name['AcknowledgeInbox']._serialized_options = b'\220\002\002\262\341\030E\n\001\003(\0018\010B<\n:confirms the receipt of messages that SendMessage recorded'
   _globals['_RUNSERVICE'].methods_by_name['FinalizeRun']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['FinalizeRun']._serialized_options = b'\220\002\002\262\341\030\007\n\001\003(\0018\010'
-  _globals['_RUNSERVICE'].methods_by_name['ReportModelFailures']._loaded_options = None
-  _globals['_RUNSERVICE'].methods_by_name['ReportModelFailures']._serialized_options = b'\220\002\002\262\341\030G\n\001\003(\0018\010B>\n<tells of failures of models, which are events of the session'
+  _globals['_RUNSERVICE'].methods_by_name['ReportRunEvents']._loaded_options = None
+  _globals['_RUNSERVICE'].methods_by_name['ReportRunEvents']._serialized_options = b'\220\002\002\262\341\030C\n\001\003(\0018\010B:\n8reports what happened to a run, as events of the session'
   _globals['_RUNSERVICE'].methods_by_name['FailRun']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['FailRun']._serialized_options = b'\220\002\002\262\341\030\007\n\001\003(\0018\010'
   _globals['_RUNSERVICE'].methods_by_name['EndInterruptedRun']._loaded_options = None
@@ -114,58 +114,58 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSERVICE'].methods_by_name['TakeDecision']._serialized_options = b'\220\002\002\262\341\030\007\n\001\003(\0018\010'
   _globals['_RUNSERVICE'].methods_by_name['ReleaseRun']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['ReleaseRun']._serialized_options = b'\220\002\002\262\341\030\007\n\001\003(\0018\010'
-  _globals['_INTERRUPT']._serialized_start=3570
-  _globals['_INTERRUPT']._serialized_end=3647
-  _globals['_CLAIMRUNSREQUEST']._serialized_start=516
-  _globals['_CLAIMRUNSREQUEST']._serialized_end=761
-  _globals['_CLAIMRUNSRESPONSE']._serialized_start=763
-  _globals['_CLAIMRUNSRESPONSE']._serialized_end=830
-  _globals['_CLAIMEDRUN']._serialized_start=833
-  _globals['_CLAIMEDRUN']._serialized_end=1385
-  _globals['_HEARTBEATRUNREQUEST']._serialized_start=1387
-  _globals['_HEARTBEATRUNREQUEST']._serialized_end=1432
-  _globals['_HEARTBEATRUNRESPONSE']._serialized_start=1435
-  _globals['_HEARTBEATRUNRESPONSE']._serialized_end=1614
-  _globals['_WATCHRUNCHANGESREQUEST']._serialized_start=1616
-  _globals['_WATCHRUNCHANGESREQUEST']._serialized_end=1671
-  _globals['_WATCHRUNCHANGESRESPONSE']._serialized_start=1673
-  _globals['_WATCHRUNCHANGESRESPONSE']._serialized_end=1698
-  _globals['_LISTINBOXREQUEST']._serialized_start=1700
-  _globals['_LISTINBOXREQUEST']._serialized_end=1778
-  _globals['_LISTINBOXRESPONSE']._serialized_start=1780
-  _globals['_LISTINBOXRESPONSE']._serialized_end=1878
-  _globals['_INBOXMESSAGE']._serialized_start=1881
-  _globals['_INBOXMESSAGE']._serialized_end=2081
-  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_start=2083
-  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_end=2158
-  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_start=2160
-  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_end=2186
-  _globals['_FINALIZERUNREQUEST']._serialized_start=2189
-  _globals['_FINALIZERUNREQUEST']._serialized_end=2402
-  _globals['_FINALIZERUNRESPONSE']._serialized_start=2405
-  _globals['_FINALIZERUNRESPONSE']._serialized_end=2664
-  _globals['_ACCEPTED']._serialized_start=2666
-  _globals['_ACCEPTED']._serialized_end=2716
-  _globals['_REVISION']._serialized_start=2718
-  _globals['_REVISION']._serialized_end=2793
-  _globals['_MESSAGESPENDING']._serialized_start=2795
-  _globals['_MESSAGESPENDING']._serialized_end=2827
-  _globals['_INTERRUPTED']._serialized_start=2829
-  _globals['_INTERRUPTED']._serialized_end=2842
-  _globals['_ENDINTERRUPTEDRUNREQUEST']._serialized_start=2844
-  _globals['_ENDINTERRUPTEDRUNREQUEST']._serialized_end=2943
-  _globals['_ENDINTERRUPTEDRUNRESPONSE']._serialized_start=2945
-  _globals['_ENDINTERRUPTEDRUNRESPONSE']._serialized_end=3012
-  _globals['_FAILRUNREQUEST']._serialized_start=3015
-  _globals['_FAILRUNREQUEST']._serialized_end=3188
-  _globals['_FAILRUNRESPONSE']._serialized_start=3190
-  _globals['_FAILRUNRESPONSE']._serialized_end=3247
-  _globals['_RELEASERUNREQUEST']._serialized_start=3249
-  _globals['_RELEASERUNREQUEST']._serialized_end=3343
-  _globals['_RELEASEDELAY']._serialized_start=3346
-  _globals['_RELEASEDELAY']._serialized_end=3506
-  _globals['_RELEASERUNRESPONSE']._serialized_start=3508
-  _globals['_RELEASERUNRESPONSE']._serialized_end=3568
-  _globals['_RUNSERVICE']._serialized_start=3650
-  _globals['_RUNSERVICE']._serialized_end=5404
+  _globals['_INTERRUPT']._serialized_start=3566
+  _globals['_INTERRUPT']._serialized_end=3643
+  _globals['_CLAIMRUNSREQUEST']._serialized_start=512
+  _globals['_CLAIMRUNSREQUEST']._serialized_end=757
+  _globals['_CLAIMRUNSRESPONSE']._serialized_start=759
+  _globals['_CLAIMRUNSRESPONSE']._serialized_end=826
+  _globals['_CLAIMEDRUN']._serialized_start=829
+  _globals['_CLAIMEDRUN']._serialized_end=1381
+  _globals['_HEARTBEATRUNREQUEST']._serialized_start=1383
+  _globals['_HEARTBEATRUNREQUEST']._serialized_end=1428
+  _globals['_HEARTBEATRUNRESPONSE']._serialized_start=1431
+  _globals['_HEARTBEATRUNRESPONSE']._serialized_end=1610
+  _globals['_WATCHRUNCHANGESREQUEST']._serialized_start=1612
+  _globals['_WATCHRUNCHANGESREQUEST']._serialized_end=1667
+  _globals['_WATCHRUNCHANGESRESPONSE']._serialized_start=1669
+  _globals['_WATCHRUNCHANGESRESPONSE']._serialized_end=1694
+  _globals['_LISTINBOXREQUEST']._serialized_start=1696
+  _globals['_LISTINBOXREQUEST']._serialized_end=1774
+  _globals['_LISTINBOXRESPONSE']._serialized_start=1776
+  _globals['_LISTINBOXRESPONSE']._serialized_end=1874
+  _globals['_INBOXMESSAGE']._serialized_start=1877
+  _globals['_INBOXMESSAGE']._serialized_end=2077
+  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_start=2079
+  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_end=2154
+  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_start=2156
+  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_end=2182
+  _globals['_FINALIZERUNREQUEST']._serialized_start=2185
+  _globals['_FINALIZERUNREQUEST']._serialized_end=2398
+  _globals['_FINALIZERUNRESPONSE']._serialized_start=2401
+  _globals['_FINALIZERUNRESPONSE']._serialized_end=2660
+  _globals['_ACCEPTED']._serialized_start=2662
+  _globals['_ACCEPTED']._serialized_end=2712
+  _globals['_REVISION']._serialized_start=2714
+  _globals['_REVISION']._serialized_end=2789
+  _globals['_MESSAGESPENDING']._serialized_start=2791
+  _globals['_MESSAGESPENDING']._serialized_end=2823
+  _globals['_INTERRUPTED']._serialized_start=2825
+  _globals['_INTERRUPTED']._serialized_end=2838
+  _globals['_ENDINTERRUPTEDRUNREQUEST']._serialized_start=2840
+  _globals['_ENDINTERRUPTEDRUNREQUEST']._serialized_end=2939
+  _globals['_ENDINTERRUPTEDRUNRESPONSE']._serialized_start=2941
+  _globals['_ENDINTERRUPTEDRUNRESPONSE']._serialized_end=3008
+  _globals['_FAILRUNREQUEST']._serialized_start=3011
+  _globals['_FAILRUNREQUEST']._serialized_end=3184
+  _globals['_FAILRUNRESPONSE']._serialized_start=3186
+  _globals['_FAILRUNRESPONSE']._serialized_end=3243
+  _globals['_RELEASERUNREQUEST']._serialized_start=3245
+  _globals['_RELEASERUNREQUEST']._serialized_end=3339
+  _globals['_RELEASEDELAY']._serialized_start=3342
+  _globals['_RELEASEDELAY']._serialized_end=3502
+  _globals['_RELEASERUNRESPONSE']._serialized_start=3504
+  _globals['_RELEASERUNRESPONSE']._serialized_end=3564
+  _globals['_RUNSERVICE']._serialized_start=3646
+  _globals['_RUNSERVICE']._serialized_end=5384
 # @@protoc_insertion_point(module_scope)

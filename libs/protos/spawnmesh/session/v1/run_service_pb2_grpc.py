@@ -4,8 +4,8 @@ import grpc
 import warnings
 
 from spawnmesh.session.v1 import approval_pb2 as spawnmesh_dot_session_dot_v1_dot_approval__pb2
-from spawnmesh.session.v1 import model_failure_pb2 as spawnmesh_dot_session_dot_v1_dot_model__failure__pb2
 from spawnmesh.session.v1 import output_pb2 as spawnmesh_dot_session_dot_v1_dot_output__pb2
+from spawnmesh.session.v1 import run_event_pb2 as spawnmesh_dot_session_dot_v1_dot_run__event__pb2
 from spawnmesh.session.v1 import run_service_pb2 as spawnmesh_dot_session_dot_v1_dot_run__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -72,10 +72,10 @@ class RunServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunResponse.FromString,
                 _registered_method=True)
-        self.ReportModelFailures = channel.unary_unary(
-                '/spawnmesh.session.v1.RunService/ReportModelFailures',
-                request_serializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresResponse.FromString,
+        self.ReportRunEvents = channel.unary_unary(
+                '/spawnmesh.session.v1.RunService/ReportRunEvents',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_run__event__pb2.ReportRunEventsRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__event__pb2.ReportRunEventsResponse.FromString,
                 _registered_method=True)
         self.FailRun = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/FailRun',
@@ -218,10 +218,11 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReportModelFailures(self, request, context):
-        """Tells the watchers of the session which models failed, for the runner that holds the run: each is
-        an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
-        are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
+    def ReportRunEvents(self, request, context):
+        """Tells the watchers of the session which models failed and what plugins decided, for the runner
+        that holds the run: see RunEvent. Each is an event of the session, up to 1,000 of a run. Events
+        are numbered within the run, and those that are known add nothing, so a repeat changes nothing.
+        RUN_LEASE_LOST as for HeartbeatRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -338,10 +339,10 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FinalizeRunResponse.SerializeToString,
             ),
-            'ReportModelFailures': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReportModelFailures,
-                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresRequest.FromString,
-                    response_serializer=spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresResponse.SerializeToString,
+            'ReportRunEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportRunEvents,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__event__pb2.ReportRunEventsRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_run__event__pb2.ReportRunEventsResponse.SerializeToString,
             ),
             'FailRun': grpc.unary_unary_rpc_method_handler(
                     servicer.FailRun,
@@ -552,7 +553,7 @@ class RunService:
             _registered_method=True)
 
     @staticmethod
-    def ReportModelFailures(request,
+    def ReportRunEvents(request,
             target,
             options=(),
             channel_credentials=None,
@@ -565,9 +566,9 @@ class RunService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/spawnmesh.session.v1.RunService/ReportModelFailures',
-            spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresRequest.SerializeToString,
-            spawnmesh_dot_session_dot_v1_dot_model__failure__pb2.ReportModelFailuresResponse.FromString,
+            '/spawnmesh.session.v1.RunService/ReportRunEvents',
+            spawnmesh_dot_session_dot_v1_dot_run__event__pb2.ReportRunEventsRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_run__event__pb2.ReportRunEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,8 +6,8 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from spawnmesh.session.v1 import approval_pb2 as _approval_pb2
-from spawnmesh.session.v1 import model_failure_pb2 as _model_failure_pb2
 from spawnmesh.session.v1 import output_pb2 as _output_pb2
+from spawnmesh.session.v1 import run_event_pb2 as _run_event_pb2
 from spawnmesh.session.v1 import run_service_pb2 as _run_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -117,10 +117,11 @@ class RunServiceStub:
     Shortly after the end of a run, the transcript refuses appends under the run's claim. Release
     the claim at once.
     """
-    ReportModelFailures: _grpc.UnaryUnaryMultiCallable[_model_failure_pb2.ReportModelFailuresRequest, _model_failure_pb2.ReportModelFailuresResponse]
-    """Tells the watchers of the session which models failed, for the runner that holds the run: each is
-    an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
-    are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
+    ReportRunEvents: _grpc.UnaryUnaryMultiCallable[_run_event_pb2.ReportRunEventsRequest, _run_event_pb2.ReportRunEventsResponse]
+    """Tells the watchers of the session which models failed and what plugins decided, for the runner
+    that holds the run: see RunEvent. Each is an event of the session, up to 1,000 of a run. Events
+    are numbered within the run, and those that are known add nothing, so a repeat changes nothing.
+    RUN_LEASE_LOST as for HeartbeatRun.
     """
     FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
     """Ends the run as FAILED, for the runner that holds it, and notifies the parent. Idempotent at
@@ -263,10 +264,11 @@ class RunServiceAsyncStub(RunServiceStub):
     Shortly after the end of a run, the transcript refuses appends under the run's claim. Release
     the claim at once.
     """
-    ReportModelFailures: _aio.UnaryUnaryMultiCallable[_model_failure_pb2.ReportModelFailuresRequest, _model_failure_pb2.ReportModelFailuresResponse]  # type: ignore[assignment]
-    """Tells the watchers of the session which models failed, for the runner that holds the run: each is
-    an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
-    are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
+    ReportRunEvents: _aio.UnaryUnaryMultiCallable[_run_event_pb2.ReportRunEventsRequest, _run_event_pb2.ReportRunEventsResponse]  # type: ignore[assignment]
+    """Tells the watchers of the session which models failed and what plugins decided, for the runner
+    that holds the run: see RunEvent. Each is an event of the session, up to 1,000 of a run. Events
+    are numbered within the run, and those that are known add nothing, so a repeat changes nothing.
+    RUN_LEASE_LOST as for HeartbeatRun.
     """
     FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
     """Ends the run as FAILED, for the runner that holds it, and notifies the parent. Idempotent at
@@ -444,14 +446,15 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def ReportModelFailures(
+    def ReportRunEvents(
         self,
-        request: _model_failure_pb2.ReportModelFailuresRequest,
+        request: _run_event_pb2.ReportRunEventsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_model_failure_pb2.ReportModelFailuresResponse, _abc.Awaitable[_model_failure_pb2.ReportModelFailuresResponse]]:
-        """Tells the watchers of the session which models failed, for the runner that holds the run: each is
-        an event MODEL_FAILED, up to 1,000 of a run. Failures are numbered within the run, and those that
-        are known add nothing, so a repeat changes nothing. RUN_LEASE_LOST as for HeartbeatRun.
+    ) -> _typing.Union[_run_event_pb2.ReportRunEventsResponse, _abc.Awaitable[_run_event_pb2.ReportRunEventsResponse]]:
+        """Tells the watchers of the session which models failed and what plugins decided, for the runner
+        that holds the run: see RunEvent. Each is an event of the session, up to 1,000 of a run. Events
+        are numbered within the run, and those that are known add nothing, so a repeat changes nothing.
+        RUN_LEASE_LOST as for HeartbeatRun.
         """
 
     @_abc_1.abstractmethod

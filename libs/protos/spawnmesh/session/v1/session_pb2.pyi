@@ -285,7 +285,7 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     SESSION_EVENT_KIND_RUN: _SessionEventKind.ValueType  # 2
     """A run was queued, claimed, released or ended. `run_state` says which."""
     SESSION_EVENT_KIND_REVISION: _SessionEventKind.ValueType  # 3
-    """A hook requested a revision."""
+    """Plugins requested a revision of a draft. `detail` has its number and names the plugins."""
     SESSION_EVENT_KIND_CHILD_ANNOUNCED: _SessionEventKind.ValueType  # 4
     """The result of a child reached the inbox."""
     SESSION_EVENT_KIND_SPAWN_FAILED: _SessionEventKind.ValueType  # 5
@@ -306,6 +306,11 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     """A model failed, and another one or the same is called next, or the run fails. `detail` names the
     model and the reason.
     """
+    SESSION_EVENT_KIND_HOOK_DECIDED: _SessionEventKind.ValueType  # 12
+    """Plugins changed a step of the run: its model, its prompt or a call of a tool. Or they declared
+    the answer final. `detail` names the hook, the decision and the plugins, without their reasons.
+    There is no such event where plugins changed nothing.
+    """
 
 class SessionEventKind(_SessionEventKind, metaclass=_SessionEventKindEnumTypeWrapper):
     """The kinds of session events."""
@@ -317,7 +322,7 @@ SESSION_EVENT_KIND_PROVISIONING: SessionEventKind.ValueType  # 1
 SESSION_EVENT_KIND_RUN: SessionEventKind.ValueType  # 2
 """A run was queued, claimed, released or ended. `run_state` says which."""
 SESSION_EVENT_KIND_REVISION: SessionEventKind.ValueType  # 3
-"""A hook requested a revision."""
+"""Plugins requested a revision of a draft. `detail` has its number and names the plugins."""
 SESSION_EVENT_KIND_CHILD_ANNOUNCED: SessionEventKind.ValueType  # 4
 """The result of a child reached the inbox."""
 SESSION_EVENT_KIND_SPAWN_FAILED: SessionEventKind.ValueType  # 5
@@ -337,6 +342,11 @@ SESSION_EVENT_KIND_CHILD_SPAWNED: SessionEventKind.ValueType  # 10
 SESSION_EVENT_KIND_MODEL_FAILED: SessionEventKind.ValueType  # 11
 """A model failed, and another one or the same is called next, or the run fails. `detail` names the
 model and the reason.
+"""
+SESSION_EVENT_KIND_HOOK_DECIDED: SessionEventKind.ValueType  # 12
+"""Plugins changed a step of the run: its model, its prompt or a call of a tool. Or they declared
+the answer final. `detail` names the hook, the decision and the plugins, without their reasons.
+There is no such event where plugins changed nothing.
 """
 Global___SessionEventKind: _TypeAlias = SessionEventKind  # noqa: Y015
 
@@ -552,7 +562,7 @@ class Run(_message.Message):
     OUTPUT_FILE_COUNT_FIELD_NUMBER: _builtins.int
     OUTPUT_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     BUDGET_SESSION_ID_FIELD_NUMBER: _builtins.int
-    MODEL_FAILURE_COUNT_FIELD_NUMBER: _builtins.int
+    REPORTED_EVENT_COUNT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -583,9 +593,9 @@ class Run(_message.Message):
     """The sum of their sizes in bytes."""
     budget_session_id: _builtins.str
     """For WAITING_BUDGET: the session whose budget is used up. Otherwise empty."""
-    model_failure_count: _builtins.int
-    """The number of model calls that failed, as its runners counted them. Those of the first 1,000 that
-    they reported are events MODEL_FAILED.
+    reported_event_count: _builtins.int
+    """The number of events that its runners counted: calls of models that failed, and decisions of
+    plugins. Those of the first 1,000 that they reported are events MODEL_FAILED and HOOK_DECIDED.
     """
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
@@ -644,11 +654,11 @@ class Run(_message.Message):
         output_file_count: _builtins.int = ...,
         output_total_bytes: _builtins.int = ...,
         budget_session_id: _builtins.str = ...,
-        model_failure_count: _builtins.int = ...,
+        reported_event_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "budget_session_id", b"budget_session_id", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "model_failure_count", b"model_failure_count", "output_file_count", b"output_file_count", "output_total_bytes", b"output_total_bytes", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "budget_session_id", b"budget_session_id", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "output_file_count", b"output_file_count", "output_total_bytes", b"output_total_bytes", "queue_time", b"queue_time", "reported_event_count", b"reported_event_count", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

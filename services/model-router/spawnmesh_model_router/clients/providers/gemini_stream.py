@@ -1,7 +1,6 @@
 """Read the stream of Gemini's generateContent."""
 
 import json
-import secrets
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,13 +8,14 @@ from typing import Any
 from google.genai.types import GenerateContentResponse, Part
 
 from spawnmesh_model_router.clients.providers.gemini_request import THOUGHT_SIGNATURE
+from spawnmesh_model_router.clients.providers.growing_call import new_call_id
+from spawnmesh_model_router.clients.providers.growing_thought import GrowingThought
 from spawnmesh_model_router.domain.answer import (
     Finished,
     PieceStream,
     ProviderFailed,
     StopReason,
     TextPiece,
-    Thought,
     ToolCall,
     Usage,
     hidden_output,
@@ -37,12 +37,13 @@ _UNREADABLE = "MALFORMED_FUNCTION_CALL"
 
 
 async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> PieceStream:
-    """Yield text and calls as they arrive, and the thoughts before the end.
+    """Yield text and thoughts in pieces, and calls, as they arrive; the complete thought before the
+    end.
 
     A last call that was cut off is dropped. A stream without an end yields no `Finished`. Raises
     ProviderFailed for a blocked prompt, and for a call that the provider itself could not parse.
     """
-    thoughts: list[str] = []
+    thought = GrowingThought()
     maybe_cut: ToolCall | None = None
     called = False
     reason = response_id = response_model = ""
@@ -68,9 +69,8 @@ async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> Piec
                     else:
                         yield call
                 elif part.text and part.thought:
-                    thoughts.append(part.text)
-                    for report in hidden_output(part.text):
-                        yield report
+                    for piece in thought.grow(part.text):
+                        yield piece
                 elif part.text:
                     yield TextPiece(part.text)
             reason = candidate.finish_reason.value if candidate.finish_reason is not None else reason
@@ -80,8 +80,8 @@ async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> Piec
         stop = _STOPS.get(reason, StopReason.UNSPECIFIED)
         if maybe_cut is not None and stop.is_chosen_by_model:
             yield maybe_cut
-        if thoughts:
-            yield Thought("".join(thoughts), "")
+        for block in thought.finish():
+            yield block
         yield Finished(
             StopReason.TOOL_USE if called and stop is StopReason.END else stop,
             usage,
@@ -93,7 +93,7 @@ async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> Piec
 def _call(part: Part) -> ToolCall:
     """Return the call with the signature of its thought, which the provider wants back."""
     call: Any = part.function_call
-    call_id = call.id or f"call_{secrets.token_hex(12)}"
+    call_id = call.id or new_call_id()
     block = {"type": "functionCall", "id": call_id, "name": call.name, "args": call.args or {}}
     if part.thought_signature:
         block[THOUGHT_SIGNATURE] = b64encode(part.thought_signature).decode()

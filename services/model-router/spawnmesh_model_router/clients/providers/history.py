@@ -14,7 +14,7 @@ from typing import Final
 from spawnmesh.content.v1 import message_pb2
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.answer import Piece, ToolCall
+from spawnmesh_model_router.domain.answer import CallPiece, Piece, ToolCall
 from spawnmesh_model_router.domain.router_config import ProviderKind
 
 
@@ -49,8 +49,10 @@ class MendedRequest:
 
     def restore(self, piece: Piece) -> Piece:
         """Return the piece of the answer with the tool's own name."""
-        if not isinstance(piece, ToolCall) or (name := self.originals.get(piece.name)) is None:
+        if not isinstance(piece, ToolCall | CallPiece) or (name := self.originals.get(piece.name)) is None:
             return piece
+        if isinstance(piece, CallPiece):
+            return replace(piece, name=name)
         written = re.compile(rf'"name":\s*{re.escape(json.dumps(piece.name))}')
         block = written.sub(lambda _: f'"name":{json.dumps(name)}', piece.block_json, count=1)
         return ToolCall(piece.call_id, name, block)

@@ -4,11 +4,13 @@ from dataclasses import astuple, replace
 from typing import Any
 
 from spawnmesh_model_router.domain.answer import (
+    CallPiece,
     Finished,
     HiddenOutput,
     Piece,
     TextPiece,
     Thought,
+    ThoughtPiece,
     ToolCall,
     Usage,
     unreadable_tool_call,
@@ -18,11 +20,32 @@ from spawnmesh_model_router.domain.unicode import repair_surrogates, split_trail
 _MAX_TOKENS = 2**31 - 1
 
 
+class _Channel:
+    """One text that comes in pieces. Half a character at the end of a piece waits for the next."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def add(self, text: str) -> str:
+        """Return the text that can be sent now."""
+        if not self._half and text.isascii():
+            return text
+        text, self._half = split_trailing_surrogate(self._half + text)
+        return repair_surrogates(text)
+
+    def end(self) -> str:
+        """Return what waits, and begin another text."""
+        half, self._half = self._half, ""
+        return repair_surrogates(half)
+
+
 class StreamSanitizer:
     """Sanitizes the pieces of one answer, in order."""
 
     def __init__(self) -> None:
-        self._surrogate = ""
+        self._text = _Channel()
+        self._thought = _Channel()
+        self._arguments = _Channel()
 
     def sanitize(self, piece: Piece) -> list[Piece]:
         """Return the piece in a form that can be sent; an empty list if only half a character is
@@ -32,27 +55,36 @@ class StreamSanitizer:
         """
         match piece:
             case TextPiece():
-                return self._text(piece)
+                return _text_pieces(self._text.add(piece.text))
+            case ThoughtPiece():
+                return _thought_pieces(self._thought.add(piece.text))
+            case CallPiece():
+                return self._call_pieces(piece)
             case ToolCall():
-                return [*self._flush(), _sanitize_call(piece)]
+                return [*_text_pieces(self._text.end()), _sanitize_call(piece)]
             case Thought():
                 thought = Thought(repair_surrogates(piece.text), repair_surrogates(piece.signature))
-                return [*self._flush(), thought]
+                ends = [*_text_pieces(self._text.end()), *_thought_pieces(self._thought.end())]
+                return [*ends, thought]
             case Finished():
-                return [*self._flush(), _sanitize_end(piece)]
+                return [*_text_pieces(self._text.end()), _sanitize_end(piece)]
             case HiddenOutput():
                 read = _sanitize_usage(piece.read) if piece.read is not None else None
                 return [HiddenOutput(piece.written_bytes, read)]
 
-    def _text(self, piece: TextPiece) -> list[Piece]:
-        if not self._surrogate and piece.text.isascii():
-            return [piece]
-        text, self._surrogate = split_trailing_surrogate(self._surrogate + piece.text)
-        return [TextPiece(repair_surrogates(text))] if text else []
+    def _call_pieces(self, piece: CallPiece) -> list[Piece]:
+        if piece.begins_call:
+            self._arguments.end()  # Half a character at the end of a call is no JSON.
+        arguments = self._arguments.add(piece.arguments)
+        return [replace(piece, arguments=arguments)] if arguments or piece.begins_call else []
 
-    def _flush(self) -> list[Piece]:
-        surrogate, self._surrogate = self._surrogate, ""
-        return [TextPiece(repair_surrogates(surrogate))] if surrogate else []
+
+def _text_pieces(text: str) -> list[Piece]:
+    return [TextPiece(text)] if text else []
+
+
+def _thought_pieces(text: str) -> list[Piece]:
+    return [ThoughtPiece(text)] if text else []
 
 
 def _sanitize_call(call: ToolCall) -> ToolCall:

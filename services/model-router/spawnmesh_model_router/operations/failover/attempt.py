@@ -8,12 +8,15 @@ from spawnmesh_model_router.clients.providers.history import MendedRequest
 from spawnmesh_model_router.clients.providers.stream_sanitizer import StreamSanitizer
 from spawnmesh_model_router.domain.answer import (
     Answer,
+    CallPiece,
     Finished,
     HiddenOutput,
     Piece,
     PieceStream,
     ProviderFailed,
     TextPiece,
+    Thought,
+    ThoughtPiece,
     ToolCall,
     Usage,
     UsageBounds,
@@ -21,12 +24,13 @@ from spawnmesh_model_router.domain.answer import (
 )
 
 ToFailure = Callable[[Exception], Awaitable[ProviderFailed]]
+StreamedPiece = TextPiece | ThoughtPiece | CallPiece | ToolCall | HiddenOutput
 
 
 async def read_attempt(
     pieces: PieceStream, answer: Answer, to_failure: ToFailure, mended: MendedRequest, bounds: UsageBounds
-) -> AsyncGenerator[TextPiece | ToolCall | HiddenOutput, None]:
-    """Yield the output for the caller and the reports of hidden output, as they arrive.
+) -> AsyncGenerator[StreamedPiece, None]:
+    """Yield the pieces for the caller and the reports of hidden output, as they arrive.
 
     Adds every piece to `answer`, which is complete at the end. Raises ProviderFailed. Closing or
     cancelling the generator cancels the call, and is not a failure. `to_failure` classifies any
@@ -45,7 +49,7 @@ async def read_attempt(
                 written_bytes += written_bytes_of(received)
                 piece = mended.restore(_within(bounds, received, written_bytes))
                 answer.add(piece)
-                if isinstance(piece, TextPiece | ToolCall | HiddenOutput):
+                if not isinstance(piece, Thought | Finished):
                     yield piece
     answer.require_complete()
 

@@ -20,7 +20,7 @@ from spawnmesh_model_router.domain.answer import (
     Finished,
     PieceStream,
     ProviderFailed,
-    written_bytes_of,
+    block_bytes,
 )
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
 from spawnmesh_model_router.domain.charges import ChargedUsage, charge_for
@@ -183,7 +183,7 @@ class CandidateCall:
     async def _trace_answer(self, span: Span, answer: Answer, finished: Finished) -> None:
         content = self._content_of(span)
         if content is not None:
-            size = sum(map(written_bytes_of, answer.blocks))
+            size = sum(map(block_bytes, answer.blocks))
             render = partial(content.of_answer, answer, finish_reason_of(finished))
             span.set_attributes(await self.deps.threads.run(self._tenant_id, size, render))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.answer import TextPiece, Thought, ToolCall, Usage, written_bytes_of
+from spawnmesh_model_router.domain.answer import Block, Usage, block_bytes
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.policy import IMAGE_TOKENS, estimated_tokens
 
@@ -15,13 +15,11 @@ class UsageEstimate:
 
     request: ProviderRequest
 
-    def complete(
-        self, reported: Usage, blocks: Iterable[TextPiece | Thought | ToolCall], images: ImageOutcome
-    ) -> Usage:
+    def complete(self, reported: Usage, blocks: Iterable[Block], images: ImageOutcome) -> Usage:
         """Return the reported usage of an answer, with estimates for counts that are missing."""
         if reported.input and reported.output:
             return reported
-        written = sum(map(written_bytes_of, blocks))
+        written = sum(map(block_bytes, blocks))
         return replace(
             reported,
             input=reported.input or self.input_tokens(images),

@@ -1,8 +1,7 @@
 """A trace made short: one line for an RPC, and no line for what took no time."""
 
-from spawnmesh_devstack.demo_waterfall import condensed
-from spawnmesh_devstack.span_file import Span
-from spawnmesh_devstack.traces import orphans
+from spawnmesh_core.condensed_spans import condensed
+from spawnmesh_core.spans import Span
 
 MS = 1_000_000
 
@@ -19,7 +18,7 @@ ROOT = span("root", "", "SpawnSession", "session", 1000)
 
 def told(*spans: Span) -> list[tuple[str, str, str]]:
     short = condensed([ROOT, *spans])
-    assert orphans(short) == []
+    assert {one.parent_span_id for one in short} <= {"", *(one.span_id for one in short)}
     return [(one.span_id, one.parent_span_id, one.name) for one in short[1:]]
 
 
@@ -57,3 +56,18 @@ def test_call_that_was_served_twice_stays_above_both():
     second = span("c", "a", "pkg.HookService/Ask", "hook", 20, "server")
 
     assert told(call, first, second) == [("a", "root", "Ask"), ("b", "a", "Ask"), ("c", "a", "Ask")]
+
+
+def test_short_span_that_is_named_stays() -> None:
+    short = span("a", "root", "short", "session", 1)
+    above = span("b", "root", "above", "session", 1)
+    named = span("c", "b", "named", "session", 0.5)
+
+    assert [one.span_id for one in condensed([ROOT, short, above, named], {"c"})] == ["root", "b", "c"]
+
+
+def test_only_the_name_of_an_rpc_is_shortened() -> None:
+    assert told(span("a", "root", "chat meta/llama", "model-router", 50)) == [
+        ("a", "root", "chat meta/llama")
+    ]
+    assert told(span("a", "root", "pkg.v1.HookService/Ask", "hook", 50)) == [("a", "root", "Ask")]
