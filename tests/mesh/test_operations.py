@@ -1,6 +1,7 @@
 """An operation outlives the worker that carries it, and is followed through the gateway."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from spawnmesh_client.recounts import recount_transcript
 from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.commands import Commands
 from tests.support.mesh.new_tenant import new_tenant
 from tests.support.mesh.plain_http import request
 from tests.support.waiting import eventually
@@ -64,7 +66,9 @@ async def test_operation_outlives_its_killed_worker(stack: Stack) -> None:
     assert counted.token_vocabulary == "cl100k_base"
 
 
-async def test_operation_is_followed_by_http(stack: Stack, gateway: str) -> None:
+async def test_operation_is_followed_by_http_and_by_the_command(
+    stack: Stack, gateway: str, commands: Commands
+) -> None:
     tenant_id = await new_tenant(stack)
     token = stack.client_token(tenant_id)
     async with connect_wire(session=stack.targets["session"], token=token) as client:
@@ -85,7 +89,23 @@ async def test_operation_is_followed_by_http(stack: Stack, gateway: str) -> None
     assert isinstance(metadata, dict)
     assert response["@type"] == f"type.googleapis.com/{pb.RecountTranscriptResponse.DESCRIPTOR.full_name}"
     assert int(response["examined_entry_count"]) == int(metadata["total_count"]) > 2
+    asked = metadata["request"]
+    assert isinstance(asked, dict)
+    assert (asked["session_id"], asked["dry_run"]) == (session.session_id, True)
     assert await call("GET", f"/v1/{name}") == (200, done)
+    options = [
+        one
+        for service in ("session", "transcript")
+        for one in (f"--{service}-target", stack.targets[service])
+    ]
+    code, listed, problem = await commands.run(*options, "operations", "list", env={"SPAWNMESH_TOKEN": token})
+    assert (code, problem) == (0, "")
+    assert session.session_id in listed
+    code, shown, _ = await commands.run(
+        *options, "operations", "get", str(name), "--json", env={"SPAWNMESH_TOKEN": token}
+    )
+    assert json.loads(shown)["request"]["session_id"] == session.session_id
+    assert json.loads(shown)["subject"] == "devstack"
     status, page = await call("GET", "/v1/services/transcript/operations?page_size=10")
     assert (status, page["operations"]) == (200, [done])
     assert (await call("POST", f"/v1/{name}:cancel", {}))[0] == 200

@@ -42,14 +42,17 @@ def ignore_progress(_operation: OperationMessage) -> None:
 class OperationFields:
     """An operation as it was when it was read.
 
-    `method` is the RPC that started it. `error` is set if it failed or was cancelled. `response` is
-    the message of the contract that the operation answers: as far as it is known while it is not
-    `done`, None before the first step. `retry_reason` says why the newest step failed, if it is
-    tried again. `total_count` is 0 as long as it is not known.
+    `method` is the RPC that started it, and `request` its message; None for one that the contracts
+    of this client do not have. `subject` is that of the token that started it. `error` is set if it
+    failed or was cancelled. `response` is the message of the contract that the operation answers:
+    as far as it is known while it is not `done`, None before the first step. `retry_reason` says
+    why the newest step failed, if it is tried again. `total_count` is 0 as long as it is not known.
     """
 
     name: str
     method: str
+    request: Message | None
+    subject: str
     done: bool
     done_count: int
     total_count: int
@@ -100,7 +103,8 @@ class Operations:
         """Return the operation as it is now. Raises NotFound."""
         peer = self._peer(name)
         request = rpc.GetOperationRequest(name=name)
-        return self._view(await peer.unary(OperationServiceStub(peer.channel).GetOperation, request))
+        found = await peer.unary(OperationServiceStub(peer.channel).GetOperation, request)
+        return operation_view(found, self._wire)
 
     async def list(
         self, service: str = "transcript", *, done: bool | None = None
@@ -113,14 +117,15 @@ class Operations:
         request = rpc.ListOperationsRequest(name=f"services/{service}", filter=filters[done])
         stub = OperationServiceStub(peer.channel)
         async for operation in paged(peer, stub.ListOperations, request, "operations"):
-            yield self._view(operation)
+            yield operation_view(operation, self._wire)
 
     async def wait(self, name: str, timeout: float | None = None) -> Operation:
         """Wait until the operation is done, over restarts of the service.
 
         Raises NotFound, and DeadlineExceeded after `timeout` seconds.
         """
-        return self._view(await wait_operation(self._peer(name), name, timeout_seconds=timeout))
+        ended = await wait_operation(self._peer(name), name, timeout_seconds=timeout)
+        return operation_view(ended, self._wire)
 
     async def cancel(self, name: str) -> None:
         """Request that the operation ends after its current step. Nothing is undone."""
@@ -141,22 +146,26 @@ class Operations:
                 return self._wire.service(service)
         raise not_found("operation", name)
 
-    def _view(self, operation: OperationMessage) -> Operation:
-        metadata = metadata_of(operation)
-        return Operation(
-            name=operation.name,
-            method=metadata.method,
-            done=operation.done,
-            done_count=metadata.done_count,
-            total_count=metadata.total_count,
-            retry_reason=metadata.retry_reason,
-            create_time=metadata.create_time.ToDatetime(UTC),
-            end_time=metadata.end_time.ToDatetime(UTC) if metadata.HasField("end_time") else None,
-            cancel_time=metadata.cancel_time.ToDatetime(UTC) if metadata.HasField("cancel_time") else None,
-            response=response_of(operation),
-            error=error_of_status(operation.error) if operation.HasField("error") else None,
-            _wire=self._wire,
-        )
+
+def operation_view(operation: OperationMessage, wire: WireMesh) -> Operation:
+    """Return the view of an operation."""
+    metadata = metadata_of(operation)
+    return Operation(
+        name=operation.name,
+        method=metadata.method,
+        request=_unpacked(metadata.request),
+        subject=metadata.subject,
+        done=operation.done,
+        done_count=metadata.done_count,
+        total_count=metadata.total_count,
+        retry_reason=metadata.retry_reason,
+        create_time=metadata.create_time.ToDatetime(UTC),
+        end_time=metadata.end_time.ToDatetime(UTC) if metadata.HasField("end_time") else None,
+        cancel_time=metadata.cancel_time.ToDatetime(UTC) if metadata.HasField("cancel_time") else None,
+        response=response_of(operation),
+        error=error_of_status(operation.error) if operation.HasField("error") else None,
+        _wire=wire,
+    )
 
 
 async def run_operation(

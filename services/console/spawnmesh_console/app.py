@@ -26,6 +26,7 @@ from spawnmesh_console.pages import (
     errors,
     models,
     oidc_sign_in,
+    operations,
     plugins,
     published,
     schedules,
@@ -35,6 +36,8 @@ from spawnmesh_console.pages import (
     sessions,
     sign_in,
     start,
+    storage,
+    tenants,
     trace,
     webhooks,
 )
@@ -70,7 +73,7 @@ class Assets(StaticFiles):
 
 
 ROUTES = (
-    Route("/", signed_in(sessions.first_page)),
+    Route("/", signed_in(sessions.first_page, needs_tenant=False)),
     Route("/sessions", signed_in(sessions.list_sessions)),
     Route("/sessions/{session_id}", signed_in(session.show_session)),
     Route("/sessions/{session_id}/context", signed_in(context.show_context)),
@@ -121,11 +124,22 @@ ROUTES = (
     Route("/schedules/{name}/pause", signed_in(schedules.pause), methods=["POST"]),
     Route("/schedules/{name}/resume", signed_in(schedules.resume), methods=["POST"]),
     Route("/schedules/{name}/delete", signed_in(schedules.delete), methods=["POST"]),
+    Route("/storage", signed_in(storage.list_transcripts)),
+    Route("/storage/files", signed_in(storage.list_sets)),
+    Route("/storage/transcripts/{session_id}/tier", signed_in(storage.tier), methods=["POST"]),
+    Route("/storage/transcripts/{session_id}/revert", signed_in(storage.revert), methods=["POST"]),
+    Route("/storage/transcripts/{session_id}/recount", signed_in(storage.recount), methods=["POST"]),
+    Route("/storage/operations", signed_in(operations.list_operations)),
+    Route("/storage/operations/{operation_id}", signed_in(operations.show_operation)),
+    Route("/storage/operations/{operation_id}/confirm", signed_in(operations.confirm), methods=["POST"]),
+    Route("/storage/operations/{operation_id}/cancel", signed_in(operations.cancel), methods=["POST"]),
+    Route("/tenants", signed_in(tenants.list_tenants, needs_tenant=False)),
+    Route("/tenants/{tenant_id}", signed_in(tenants.show_tenant, needs_tenant=False)),
     Route("/sign-in", sign_in.sign_in, methods=["GET"]),
     Route("/sign-in", sign_in.sign_in_with_token, methods=["POST"]),
     Route("/sign-in/oidc", oidc_sign_in.begin_sign_in),
     Route(CALLBACK_PATH, oidc_sign_in.end_sign_in),
-    Route("/sign-out", signed_in(sign_in.sign_out), methods=["POST"]),
+    Route("/sign-out", signed_in(sign_in.sign_out, needs_tenant=False), methods=["POST"]),
     Mount("/static", Assets(directory=_STATIC)),
 )
 """Each page by its path."""

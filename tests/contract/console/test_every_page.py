@@ -90,7 +90,8 @@ async def test_a_tenant_sees_nothing_of_another(
     outsider = await signed_in()
     found = await walk(outsider, "/", *get_addresses(furnished))
     assert f"/sessions/{own.session_id}" in found
-    ids = (*furnished.sessions, furnished.waiting_approval, furnished.asking_approval)
+    approvals = furnished.waiting_approval, furnished.asking_approval
+    ids = (*furnished.sessions, *approvals, furnished.operation)
     for address, (status, text) in found.items():
         assert furnished.marker not in text, address
         assert furnished.tenant.tenant_id not in text, address
@@ -105,7 +106,7 @@ async def test_a_tenant_changes_nothing_of_another(furnished: Furnished, signed_
     outsider = await signed_in()
     before = await snapshot(furnished.tenant.mesh)
     names = (furnished.plugin, f"/{furnished.webhook}/", f"/{furnished.schedule}/")
-    ids = (*furnished.sessions, furnished.waiting_approval, *names)
+    ids = (*furnished.sessions, furnished.waiting_approval, furnished.operation, *names)
     sent = 0
     for address in post_addresses(furnished):
         if any(one in address for one in ids):

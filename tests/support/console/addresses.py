@@ -56,6 +56,18 @@ _EXAMPLES: dict[str, Callable[[Furnished], Sequence[str]]] = {
         f"/schedules/{one.schedule}?outcome=FAILED",
         f"/schedules/{one.schedule}?part=firings",
     ],
+    "/storage": lambda one: ["/storage", "/storage?part=rows", "/storage?part=operations"],
+    "/storage/operations": lambda one: [
+        "/storage/operations",
+        "/storage/operations?state=open",
+        "/storage/operations?part=rows",
+    ],
+    "/storage/operations/{operation_id}": lambda one: [
+        f"/storage/operations/{one.operation}",
+        f"/storage/operations/{one.operation}?part=state",
+    ],
+    "/tenants": lambda one: [],  # The pages of operators of the mesh, who see nothing else.
+    "/tenants/{tenant_id}": lambda one: [],
     "/sign-in/oidc": lambda one: [],  # Its tests have an identity provider.
     "/sign-in/oidc/callback": lambda one: [],
 }
@@ -83,6 +95,7 @@ def addresses_of(route: Route, furnished: Furnished) -> Sequence[str]:
         "session_id": furnished.done,
         "approval_id": furnished.waiting_approval,
         "agent_id": furnished.agent,
+        "operation_id": furnished.operation,
         "name": names.get(route.path.split("/")[1], furnished.plugin),
     }
     unknown = set(_PARAMETER.findall(route.path)) - known.keys()

@@ -1,5 +1,5 @@
 """A tenant with something on every page: sessions in all states, approvals, agents, plugins,
-webhooks, schedules, files.
+webhooks, schedules, files, an operation.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from spawnmesh_client.session import Session
 from tests.support.console.budgets import waiting_session
 from tests.support.console.published import file_of, publishing_session
 from tests.support.console.schedules import put_schedule
+from tests.support.console.stored import dry_run_of_tiering
 from tests.support.console.visitors import ConsoleTenant
 from tests.support.waiting import eventually
 
@@ -52,6 +53,7 @@ class Furnished:
     plugin: str
     webhook: str
     schedule: str
+    operation: str
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -117,6 +119,7 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
         "watcher",
         "hook",
         "nightly",
+        await dry_run_of_tiering(mesh, done.session_id),
     )
 
 
@@ -145,5 +148,6 @@ async def snapshot(mesh: Mesh) -> list[str]:
     # A webhook begins to fail when its first message is sent.
     webhooks = [replace(one, failing_since_time=None) for one in await mesh.webhooks.list()]
     named = (await mesh.agents.list(), await mesh.plugins.list(), webhooks, await mesh.schedules.list())
-    others = (*named, approvals, events, sessions)
+    operations = [one async for one in mesh.operations.list()]
+    others = (*named, approvals, events, sessions, operations)
     return [str(one) for one in others]

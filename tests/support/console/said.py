@@ -19,6 +19,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.console.visitors import ConsoleTenant
 
+_PATIENCE_SECONDS = 60.0
 _EPOCHS = count(1000)  # Each writer's is higher than the one before.
 
 
@@ -52,6 +53,6 @@ async def append(tenant: ConsoleTenant, session: Session, *entries: EntryBody) -
         request = AppendEntriesRequest(
             session_id=session.session_id, claim=claim, request_id=uuid4().hex, entries=entries
         )
-        answer = await peer.unary(stub.AppendEntries, request)
+        answer = await peer.unary(stub.AppendEntries, request, timeout_seconds=_PATIENCE_SECONDS)
         await peer.unary(stub.ReleaseWriter, ReleaseWriterRequest(session_id=session.session_id, claim=claim))
     return answer.head.seq

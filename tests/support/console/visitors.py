@@ -49,6 +49,13 @@ async def open_tenant(console: RunningConsole) -> AsyncIterator[ConsoleTenant]:
         yield ConsoleTenant(console, tenant_id, mesh)
 
 
+@asynccontextmanager
+async def operator_of_the_mesh(console: RunningConsole) -> AsyncIterator[Mesh]:
+    """Connect to the mesh as one of its operators."""
+    async with connect(targets=console.stack.targets, token=console.stack.admin_token()) as mesh:
+        yield mesh
+
+
 def stranger(console: RunningConsole) -> httpx2.AsyncClient:
     """Return the browser of a person who has not signed in. It follows no redirects.
 

@@ -7,6 +7,7 @@ import jwt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spawnmesh_console.web.navigation import pages_of, way_back
 from spawnmesh_console.web.people import Person, TokenUnreadable, person_of
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_runtime.caller import ClientRole
@@ -51,6 +52,7 @@ def test_the_role_of_a_token_of_another_issuer_is_not_known() -> None:
     found = person(groups=["operators"], sub="ada")
     assert (found.tenant_id, found.role) == ("", None)
     assert found.may_call(SESSIONS, "KillSession")
+    assert not found.may_call(TENANTS, "ListTenants")
 
 
 def test_a_role_opens_rpcs_as_the_contracts_say() -> None:
@@ -58,8 +60,9 @@ def test_a_role_opens_rpcs_as_the_contracts_say() -> None:
         (SESSIONS, "ListSessions"): ClientRole.READER,
         (SESSIONS, "SpawnSession"): ClientRole.USER,
         (TENANTS, "UpdateAgent"): ClientRole.OPERATOR,
+        (TENANTS, "ListTenants"): ClientRole.ADMIN,
     }
-    for role in (ClientRole.NONE, ClientRole.READER, ClientRole.USER, ClientRole.OPERATOR):
+    for role in ClientRole:
         one = person(tenant="acme", roles=[role.name.lower()])
         assert {call: one.may_call(*call) for call in calls} == {
             call: role >= needed for call, needed in calls.items()
@@ -74,10 +77,38 @@ def test_a_token_without_a_time_to_come_is_unreadable(expiry: object) -> None:
         person(exp=expiry, tenant="acme")
 
 
-@pytest.mark.parametrize("kind", ["admin", "run", "runner", "service", "", None, 1, ["client"]])
+@pytest.mark.parametrize("kind", ["run", "runner", "service", "", None, 1, ["client"]])
 def test_a_token_of_another_kind_is_no_persons(kind: object) -> None:
     with pytest.raises(TokenUnreadable, match="no person"):
         person(kind=kind, tenant="acme")
+
+
+def test_an_operator_of_the_mesh_is_of_no_tenant(minter: TokenMinter) -> None:
+    found = person_of(minter.admin_token("ada", 600), "form key")
+    assert (found.tenant_id, found.subject, found.role) == ("", "ada", ClientRole.ADMIN)
+    assert found.is_of_no_tenant
+    assert not person(tenant="acme", roles=["admin"]).is_of_no_tenant
+    assert person(kind="admin", tenant="acme").tenant_id == "", "the tenant of such a token is none"
+
+
+@pytest.mark.parametrize("issuer", ["https://idp.example", "http://localhost:1"])
+def test_an_identity_provider_makes_no_operator_of_the_mesh(issuer: str) -> None:
+    with pytest.raises(TokenUnreadable, match="no person"):
+        person(kind="admin", iss=issuer)
+
+
+def test_only_operators_of_the_mesh_are_led_to_the_tenants(minter: TokenMinter) -> None:
+    operator = person_of(minter.admin_token("ada", 600), "form key")
+    assert [path for path, _ in pages_of(operator)] == ["/tenants"]
+    assert way_back(operator) == ("/tenants", "All tenants")
+    for one in (person(tenant="acme"), person(tenant="acme", roles=["reader"]), person(groups=["operators"])):
+        paths = [path for path, _ in pages_of(one)]
+        assert "/tenants" not in paths
+        assert {"/sessions", "/storage", "/start"} <= {*paths}
+        assert way_back(one) == ("/sessions", "All sessions")
+    assert {"/tenants", "/sessions"} <= {path for path, _ in pages_of(person(tenant="acme", roles=["admin"]))}
+    assert pages_of(person(tenant="acme", roles=[])) == []
+    assert way_back(None) == ("/sessions", "All sessions")
 
 
 @given(st.text(max_size=60) | st.lists(st.text(max_size=20), min_size=3, max_size=3).map(".".join))

@@ -45,7 +45,7 @@ def list_operations(
     if as_json:
         print_json({"operations": list(map(_fields, listed))})
     else:
-        print_table(("name", "method", "state", "progress", "since"), map(_row, listed))
+        print_table(("name", "method", "session", "state", "progress", "since"), map(_row, listed))
 
 
 def get(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
@@ -127,6 +127,8 @@ def _fields(operation: Operation) -> dict[str, object]:
     return {
         "name": operation.name,
         "method": operation.method,
+        "request": None if operation.request is None else value_of(operation.request),
+        "subject": operation.subject,
         "state": _state(operation),
         "done": operation.done,
         "done_count": operation.done_count,
@@ -142,7 +144,8 @@ def _fields(operation: Operation) -> dict[str, object]:
 def _row(operation: Operation) -> tuple[str, ...]:
     progress = _progress(operation.done_count, operation.total_count)
     since = operation.create_time.strftime("%Y-%m-%d %H:%M:%S")
-    return operation.name, operation.method, _state(operation), progress, since
+    session_id = getattr(operation.request, "session_id", "")
+    return operation.name, operation.method, session_id, _state(operation), progress, since
 
 
 def _state(operation: Operation) -> str:

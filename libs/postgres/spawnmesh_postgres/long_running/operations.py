@@ -7,6 +7,7 @@ from datetime import datetime
 
 from google.longrunning.operations_pb2 import Operation
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import status_pb2
 from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
@@ -90,6 +91,7 @@ class Operations:
             total_count=operation.total_count,
             partial_response=self._response(operation),
             retry_reason=operation.retry_reason,
+            request=_packed(self._by_method[operation.method].request_class, operation.request),
         )
         rendered = Operation(
             name=f"services/{self.service}/operations/{operation.operation_id}",
@@ -105,8 +107,12 @@ class Operations:
     def _response(self, operation: StoredOperation) -> AnyMessage | None:
         if operation.response is None:
             return None
-        name = self._by_method[operation.method].response_class.DESCRIPTOR.full_name
-        return AnyMessage(type_url=f"type.googleapis.com/{name}", value=operation.response)
+        return _packed(self._by_method[operation.method].response_class, operation.response)
+
+
+def _packed(kind: type[Message], value: bytes) -> AnyMessage:
+    """Return the bytes of a message with its name."""
+    return AnyMessage(type_url=f"type.googleapis.com/{kind.DESCRIPTOR.full_name}", value=value)
 
 
 def _time(time: datetime | None) -> Timestamp | None:

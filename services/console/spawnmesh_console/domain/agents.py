@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from spawnmesh_console.domain.spans_of_time import span
+from spawnmesh_console.domain.spans_of_time import whole_span
 
 DEFAULT_APPROVAL_TIMEOUT = timedelta(hours=24)
 DEFAULT_TURN_COUNT = 50
@@ -45,7 +45,7 @@ def approval_sentences(
     waits = timeout or DEFAULT_APPROVAL_TIMEOUT
     subject = "A call and a question wait" if tools or has_destructive else "A question waits"
     fate = _FATES.get(on_expiry, "Then the answer is no, and the run goes on.")
-    return (*sentences, f"{subject} for {_whole_span(waits)}. {fate}")
+    return (*sentences, f"{subject} for {whole_span(waits)}. {fate}")
 
 
 def _tool(name: str) -> str:
@@ -54,12 +54,3 @@ def _tool(name: str) -> str:
 
 def _joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _whole_span(time: timedelta) -> str:
-    """Return a span such as `1 h` or `3 days`, without parts that are zero."""
-    seconds = int(time.total_seconds())
-    for unit, word in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds % unit == 0 and seconds >= unit * (2 if word == "days" else 1):
-            return f"{seconds // unit} {word}"
-    return span(seconds)

@@ -1,6 +1,6 @@
 """Times and spans of time in words."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
@@ -32,6 +32,15 @@ def span(seconds: float) -> str:
     if whole < _HOUR:
         return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
     return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
+
+
+def whole_span(time: timedelta) -> str:
+    """Return a span such as `1 h` or `3 days`, without parts that are zero."""
+    seconds = int(time.total_seconds())
+    for unit, word in ((_DAY, "days"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds % unit == 0 and seconds >= unit * (2 if word == "days" else 1):
+            return f"{seconds // unit} {word}"
+    return span(seconds)
 
 
 def fine_span(nanos: int) -> str:

@@ -12,7 +12,11 @@ from spawnmesh_console.web.visit import Visit, see_other
 
 
 async def first_page(visit: Visit) -> Response:
-    """Lead to the sessions; in an empty mesh to the page that says how to spawn the first one."""
+    """Lead to the sessions; in an empty mesh to the page that says how to spawn the first one; an
+    operator of the mesh to the tenants.
+    """
+    if visit.person.is_of_no_tenant:
+        return see_other("/tenants")
     found = await session_page(visit.mesh, page_size=1)
     return see_other("/sessions" if found.sessions or found.next_page_token else "/start")
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
 HTTP_STATUS_OF = {
@@ -42,6 +43,8 @@ def advice_for(error: MeshError, *, is_change: bool = False) -> str:
     """Return what the person can do about the refusal; of a change that may have been done, too."""
     if is_change and HTTP_STATUS_OF.get(error.status, 500) >= 500:
         return "It is not known whether it was done. Look before you repeat it."
+    if error.reason is Reason.CALLER_NOT_ALLOWED:
+        return "Operators of the mesh may do this. The command spawnmesh token --admin makes a token of one."
     return _ADVICE.get(error.status, "Tell an operator of the mesh. The logs of the services say more.")
 
 

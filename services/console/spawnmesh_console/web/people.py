@@ -15,10 +15,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.errors import MeshError
-from spawnmesh_runtime.caller import ROLES, ClientRole
+from spawnmesh_runtime.caller import ROLES, CallerKind, ClientRole
 from spawnmesh_runtime.oidc import OidcIssuer, OidcVerifier
-
-_CLIENT = "client"
 
 
 class TokenUnreadable(ValueError):
@@ -30,7 +28,9 @@ class Person:
     """A person with a token. `role` is None if the claims of the mesh do not say it, and
     `tenant_id` is empty.
 
-    `form_key` is in each form of the person's pages, and other sites cannot know it.
+    An operator of the mesh, whose token names no tenant, has the kind ADMIN; all others are clients
+    of their tenant. `form_key` is in each form of the person's pages, and other sites cannot know
+    it.
     """
 
     token: str = field(repr=False)
@@ -39,14 +39,25 @@ class Person:
     subject: str
     role: ClientRole | None
     expire_time: datetime
+    kind: CallerKind = CallerKind.CLIENT
+
+    @property
+    def is_of_no_tenant(self) -> bool:
+        """True for an operator of the mesh whose token names no tenant."""
+        return self.kind is CallerKind.ADMIN
 
     def may_call(self, service: str, method: str) -> bool:
-        """Return whether the role opens this RPC, such as `spawnmesh.session.v1.SessionService` and
-        `KillSession`. True if the role is not known: then the mesh decides.
+        """Return whether the token opens this RPC, such as `spawnmesh.session.v1.SessionService`
+        and `KillSession`. If the role is not known, the mesh decides: True, except for the RPCs of
+        operators of the mesh.
         """
         described = _services()[service].methods_by_name[method]
-        needed = described.GetOptions().Extensions[policy_pb2.call_policy].role
-        return self.role is None or self.role >= needed
+        policy = described.GetOptions().Extensions[policy_pb2.call_policy]
+        if self.is_of_no_tenant:
+            return policy_pb2.CALLER_ADMIN in policy.callers
+        if self.role is None:
+            return policy.role < ClientRole.ADMIN
+        return self.role >= policy.role
 
 
 def person_of(token: str, form_key: str, issuers: Sequence[OidcIssuer] = ()) -> Person:
@@ -60,10 +71,13 @@ def person_of(token: str, form_key: str, issuers: Sequence[OidcIssuer] = ()) -> 
         raise TokenUnreadable("the token does not say until when it is valid")
     if expire_time <= datetime.now(UTC):
         raise TokenUnreadable("the token has expired: make another one")
-    if claims.get("kind", _CLIENT) != _CLIENT:
-        raise TokenUnreadable("the token is no person's of a tenant: `spawnmesh token` makes one")
+    kind, subject = claims.get("kind", CallerKind.CLIENT), str(claims.get("sub") or "")
+    if kind == CallerKind.ADMIN and not _is_of_a_provider(str(claims.get("iss") or "")):
+        return Person(token, form_key, "", subject, ClientRole.ADMIN, expire_time, CallerKind.ADMIN)
+    if kind != CallerKind.CLIENT:
+        raise TokenUnreadable("the token is no person's: `spawnmesh token` makes one")
     tenant_id, role = _rights(claims, token, issuers)
-    return Person(token, form_key, tenant_id, str(claims.get("sub") or ""), role, expire_time)
+    return Person(token, form_key, tenant_id, subject, role, expire_time)
 
 
 @cache
@@ -96,7 +110,7 @@ def _rights(
             except MeshError:  # A service that is called says so, too.
                 return "", None
             return caller.tenant_id, caller.role
-    if named.startswith(("https://", "http://")):
+    if _is_of_a_provider(named):
         return "", None
     return str(claims.get("tenant") or ""), _role(claims)
 
@@ -110,3 +124,8 @@ def _role(claims: Mapping[str, Any]) -> ClientRole | None:
         return ClientRole.OPERATOR
     named = roles if isinstance(roles, list) else []
     return max((ROLES.get(str(role), ClientRole.NONE) for role in named), default=ClientRole.NONE)
+
+
+def _is_of_a_provider(issuer: str) -> bool:
+    """Return whether the issuer is an identity provider, and none of the mesh."""
+    return issuer.startswith(("https://", "http://"))

@@ -7,13 +7,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
+from spawnmesh_console.domain.amounts import size_text
 from spawnmesh_console.domain.budget_limits import short_money
 from spawnmesh_console.domain.shown_text import beginning, clipped, harmless
 from spawnmesh_console.domain.spans_of_time import age, fine_span, span
 from spawnmesh_console.domain.states import run_state, session_state
 from spawnmesh_console.web.form_key import masked
-
-_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+from spawnmesh_console.web.navigation import pages_of, way_back
 
 
 def open_templates() -> Environment:
@@ -28,7 +28,7 @@ def open_templates() -> Environment:
     templates.filters.update(
         ago=_ago,
         took=_took,
-        size=_size,
+        size=size_text,
         count=_count,
         money=short_money,
         fine_span=fine_span,
@@ -37,7 +37,12 @@ def open_templates() -> Environment:
         clipped=clipped,
     )
     templates.globals.update(
-        run_state=run_state, session_state=session_state, masked=masked, server_time=_server_time
+        run_state=run_state,
+        session_state=session_state,
+        masked=masked,
+        server_time=_server_time,
+        pages_of=pages_of,
+        way_back=way_back,
     )
     return templates
 
@@ -70,13 +75,6 @@ def _took(begin: datetime | None, end: datetime | None = None) -> Markup:
         return Markup("<span class=none>–</span>")
     took: timedelta = (end or datetime.now(UTC)) - begin
     return escape(span(took.total_seconds()))
-
-
-def _size(count: int) -> str:
-    size, unit = float(count), 0
-    while size >= 1024 and unit < len(_SIZES) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.0f} {_SIZES[unit]}" if unit == 0 or size >= 100 else f"{size:.1f} {_SIZES[unit]}"
 
 
 def _count(number: int) -> str:

@@ -33,8 +33,8 @@ class SessionCookie:
         # A browser sends the cookies of this machine to all of its ports: two consoles share none.
         self.name = "__Host-spawnmesh" if is_https else f"spawnmesh_console_{port}"
 
-    def sign_in(self, response: Response, token: str) -> None:
-        """Put a new person into the cookie. Raises TokenUnreadable."""
+    def sign_in(self, response: Response, token: str) -> Person:
+        """Put a new person into the cookie, and return the person. Raises TokenUnreadable."""
         person = person_of(token, secrets.token_urlsafe(24), self._issuers)
         sealed = self._keys.encrypt(json.dumps([person.token, person.form_key]).encode()).decode()
         pieces = [sealed[at : at + _MAX_VALUE_CHARS] for at in range(0, len(sealed), _MAX_VALUE_CHARS)]
@@ -48,6 +48,7 @@ class SessionCookie:
                 name, piece, max_age=seconds, secure=self._is_https, httponly=True, samesite="lax"
             )
         self._delete(response, self._names()[len(pieces) :])
+        return person
 
     def sign_out(self, response: Response) -> None:
         """Delete the cookie."""

@@ -1,13 +1,15 @@
 """The page on which people sign in, and the steps that all ways to sign in share."""
 
+from spawnmesh_client.client import Mesh
 from spawnmesh_core.errors import MeshError
 from starlette.responses import Response
 
 from spawnmesh_console.clients.mesh import mesh_for
 from spawnmesh_console.clients.session_pages import session_page
+from spawnmesh_console.clients.tenants import tenant_page
 from spawnmesh_console.web.dependencies import Dependencies
 from spawnmesh_console.web.failures import HTTP_STATUS_OF
-from spawnmesh_console.web.people import TokenUnreadable
+from spawnmesh_console.web.people import Person, TokenUnreadable
 from spawnmesh_console.web.rendering import rendered
 from spawnmesh_console.web.visit import see_other
 
@@ -39,9 +41,9 @@ async def signed_in_with(
     """
     is_open = not is_from_provider
     try:
-        mesh = mesh_for(token, deps.connections, deps.settings.max_message_bytes)
-        response = signed_in_at(deps, token, target)
-        await session_page(mesh, page_size=1)
+        response = see_other(target)
+        person = deps.cookie.sign_in(response, token)
+        await _check(mesh_for(token, deps.connections, deps.settings.max_message_bytes), person)
     except TokenUnreadable as error:
         source = "The identity provider gave a token that the mesh cannot read: " if is_from_provider else ""
         return sign_in_page(deps, target, problem=f"{source}{error}", is_open=is_open)
@@ -58,6 +60,11 @@ def signed_in_at(deps: Dependencies, token: str, target: str) -> Response:
     response = see_other(target)
     deps.cookie.sign_in(response, token)
     return response
+
+
+async def _check(mesh: Mesh, person: Person) -> None:
+    """Make a call that each person of this kind may make. Raises MeshError."""
+    await (tenant_page(mesh, page_size=1) if person.is_of_no_tenant else session_page(mesh, page_size=1))
 
 
 def own_path(path: str) -> str:

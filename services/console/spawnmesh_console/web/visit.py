@@ -28,6 +28,11 @@ _MAX_FORM_FIELDS = 200
 _MAX_FIELD_BYTES = 2 * 1024 * 1024  # A task of 1 MiB has room, also where it is written with escapes.
 _ENDED = "Your sign-in has ended, and nothing was sent. Sign in, and send it again."
 _MAX_DIGITS = 15
+_NO_TENANT = {
+    "heading": "This page is about one tenant",
+    "problem": "Your token is that of an operator of the mesh. It reads no content of a tenant.",
+    "advice": "Sign in with a token of the tenant, such as the command spawnmesh --tenant acme token makes.",
+}
 
 
 class FormRefused(Exception):
@@ -75,9 +80,11 @@ class Visit:
 Page = Callable[[Visit], Awaitable[Response]]
 
 
-def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
+def signed_in(page: Page, *, needs_tenant: bool = True) -> Callable[[Request], Awaitable[Response]]:
     """Return the endpoint that serves the page to people who have signed in, and sends others to
     the sign-in. A refusal of the mesh becomes a page that says what to do.
+
+    A page that `needs_tenant` is refused to operators of the mesh, whose tokens name none.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -87,6 +94,8 @@ def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
             return _to_sign_in(request)
         mesh = mesh_for(person.token, deps.connections, deps.settings.max_message_bytes)
         visit = Visit(request, person, mesh, deps)
+        if needs_tenant and person.is_of_no_tenant:
+            return visit.render("refused.html", status=403, **_NO_TENANT)
         try:
             return await page(visit)
         except MeshError as error:

@@ -19,6 +19,10 @@ from tests.support.console.visitors import sign_in, stranger
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
+WIDE = 1280
+Tour = tuple[str, Sequence[str]]
+EXPECTED = ["400 (Bad Request)", "403 (Forbidden)", "404 (Not Found)"]
+"""The refusals among the pages."""
 MAX_EXAMPLES = 3
 """The examples of one route that are looked at: the first ones differ most."""
 
@@ -56,9 +60,18 @@ async def pages(furnished: Furnished, console: RunningConsole, visitors: AsyncEx
     return [*found, "/sessions?expression=nonsense", "/sessions/ses_0"]
 
 
+@pytest.fixture
+def tours(furnished: Furnished, console: RunningConsole, pages: Sequence[str]) -> Sequence[Tour]:
+    """Return the tokens of a person of the tenant and of an operator of the mesh, each with its
+    pages.
+    """
+    of_tenants = ["/tenants", f"/tenants/{furnished.tenant.tenant_id}", "/tenants/never-created", "/sessions"]
+    return (furnished.tenant.token(), pages), (console.stack.admin_token(), of_tenants)
+
+
 def one_of_each(pages: Sequence[str]) -> list[str]:
     """Return a page of each kind: their paths differ in more than an id."""
-    kinds = {re.sub(r"(ses|apr)_\w+", "", page.partition("?")[0]): page for page in reversed(pages)}
+    kinds = {re.sub(r"(ses|apr|opr)_\w+", "", page.partition("?")[0]): page for page in reversed(pages)}
     return [*reversed(kinds.values())]
 
 
@@ -74,50 +87,51 @@ async def open_all(page: "Page") -> None:
     )
 
 
-async def test_axe_finds_no_serious_violation(
-    windows: Windows, furnished: Furnished, pages: Sequence[str]
-) -> None:
-    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
-    page = await windows.open("/sign-in")
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+async def test_axe_finds_no_serious_violation(width: int, windows: Windows, tours: Sequence[Tour]) -> None:
+    windows.expected += EXPECTED
+    page = await windows.open("/sign-in", width=width)
     found = {"/sign-in": await violations(page)}
-    page = await windows.open("/", furnished.tenant.token())
-    await page.locator("details.person summary").click()
-    found["the menu"] = await violations(page)
-    for address in pages:
-        await settled(page, address)
-        await open_all(page)
-        found[address] = await violations(page)
+    for token, addresses in tours:
+        page = await windows.open("/", token, width=width)
+        await page.locator("details.person summary").click()
+        found[f"the menu of {addresses[0]}"] = await violations(page)
+        for address in addresses:
+            await settled(page, address)
+            await open_all(page)
+            found[address] = await violations(page)
     serious = {address: several for address, several in found.items() if several}
     assert not serious, "\n".join(map(str, serious.items()))
 
 
-async def test_no_page_is_wider_than_a_narrow_window(
-    windows: Windows, furnished: Furnished, pages: Sequence[str]
-) -> None:
-    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
+async def test_no_page_is_wider_than_a_narrow_window(windows: Windows, tours: Sequence[Tour]) -> None:
+    windows.expected += EXPECTED
     page = await windows.open("/sign-in", width=NARROW)
     found = {"/sign-in": await page.evaluate(TOO_WIDE)}
-    page = await windows.open("/", furnished.tenant.token(), width=NARROW)
-    for address in pages:
-        await settled(page, address)
-        found[address] = await page.evaluate(TOO_WIDE)
-        await open_all(page)
-        found[f"{address}, opened"] = await page.evaluate(TOO_WIDE)
+    for token, addresses in tours:
+        page = await windows.open("/", token, width=NARROW)
+        for address in addresses:
+            await settled(page, address)
+            found[address] = await page.evaluate(TOO_WIDE)
+            await open_all(page)
+            found[f"{address}, opened"] = await page.evaluate(TOO_WIDE)
     wide = {address: several for address, several in found.items() if several}
     assert not wide, "\n".join(map(str, wide.items()))
 
 
 async def test_each_page_can_be_read_without_scripts(
-    windows: Windows, furnished: Furnished, pages: Sequence[str]
+    windows: Windows, furnished: Furnished, tours: Sequence[Tour]
 ) -> None:
     """The page shows the same without them."""
-    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
+    windows.expected += EXPECTED
+    for token, addresses in tours:
+        plain = await windows.open("/", token, scripts=False)
+        for address in addresses:
+            await plain.goto(address)
+            await expect(plain.locator("h1")).to_be_visible()
+            shown = await plain.locator("main").inner_text()
+            assert len(shown.split()) > 3, address
     plain = await windows.open("/", furnished.tenant.token(), scripts=False)
-    for address in pages:
-        await plain.goto(address)
-        await expect(plain.locator("h1")).to_be_visible()
-        shown = await plain.locator("main").inner_text()
-        assert len(shown.split()) > 3, address
     await plain.goto(f"/sessions/{furnished.done}")
     await expect(plain.locator("main")).to_contain_text("I am the scripted model")
     await plain.goto("/sessions")
@@ -128,12 +142,15 @@ async def test_each_page_can_be_read_without_scripts(
     await expect(plain.locator("h1")).to_contain_text("child")
 
 
-async def test_tab_reaches_everything_in_its_order(
-    windows: Windows, furnished: Furnished, pages: Sequence[str]
-) -> None:
-    windows.expected += ["400 (Bad Request)", "404 (Not Found)"]
-    page = await windows.open("/", furnished.tenant.token())
-    for address in one_of_each(pages):
+async def test_tab_reaches_everything_in_its_order(windows: Windows, tours: Sequence[Tour]) -> None:
+    windows.expected += EXPECTED
+    for token, addresses in tours:
+        await check_tab(await windows.open("/", token), one_of_each(addresses))
+
+
+async def check_tab(page: "Page", addresses: Sequence[str]) -> None:
+    """Fail for an element that Tab does not reach, or whose focus is not seen."""
+    for address in addresses:
         await settled(page, address)
         reachable = await page.evaluate(REACHABLE)
         assert [one for one in reachable if one["index"] != 0] == [], address

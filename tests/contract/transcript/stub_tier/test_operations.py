@@ -84,6 +84,9 @@ async def test_WaitOperation__returns_the_response_and_the_counts(old: TierSessi
     begun = metadata_of(started)
     assert (started.done, begun.method, begun.subject) == (False, "TierTranscript", "tester")
     assert not begun.HasField("partial_response")
+    asked = storage_pb.TierTranscriptRequest()
+    assert begun.request.Unpack(asked)
+    assert (asked.session_id, asked.action) == (old.session.session_id, APPLY)
     # A waiter is woken by the end.
     waiting = asyncio.create_task(wait(old, started.name))
     assert await carry(old.session.service) >= 1

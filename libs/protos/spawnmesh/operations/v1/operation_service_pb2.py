@@ -31,7 +31,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/operations/v1/operation_service.proto\x12\x17spawnmesh.operations.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xe4\x02\n\x11OperationMetadata\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63\x61ncel_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\x07 \x01(\x03\x12\x13\n\x0btotal_count\x18\x08 \x01(\x03\x12.\n\x10partial_response\x18\t \x01(\x0b\x32\x14.google.protobuf.Any\x12\x14\n\x0cretry_reason\x18\n \x01(\t\"]\n\x13GetOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\xb3\x01\n\x15ListOperationsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\tB\"\xbaH\x1fr\x1dR\x00R\x0b\x64one = trueR\x0c\x64one = false\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12)\n\x04name\x18\x04 \x01(\tB\x1b\xbaH\x18r\x16(@2\x12^services/[a-z-]+$\"d\n\x16ListOperationsResponse\x12\x31\n\noperations\x18\x01 \x03(\x0b\x32\x1d.google.longrunning.Operation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x99\x01\n\x14WaitOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"`\n\x16\x43\x61ncelOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x43\x61ncelOperationResponse\"`\n\x16\x44\x65leteOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x44\x65leteOperationResponse2\xf1\x06\n\x10OperationService\x12\x95\x01\n\x0cGetOperation\x12,.spawnmesh.operations.v1.GetOperationRequest\x1a\x1d.google.longrunning.Operation\"8\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=services/*/operations/*}\x12\xa9\x01\n\x0eListOperations\x12..spawnmesh.operations.v1.ListOperationsRequest\x1a/.spawnmesh.operations.v1.ListOperationsResponse\"6\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\"\x12 /v1/{name=services/*}/operations\x12\x9c\x01\n\rWaitOperation\x12-.spawnmesh.operations.v1.WaitOperationRequest\x1a\x1d.google.longrunning.Operation\"=\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02)\x12\'/v1/{name=services/*/operations/*}:wait\x12\xc0\x01\n\x0f\x43\x61ncelOperation\x12/.spawnmesh.operations.v1.CancelOperationRequest\x1a\x30.spawnmesh.operations.v1.CancelOperationResponse\"J\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02.\")/v1/{name=services/*/operations/*}:cancel:\x01*\x12\xb6\x01\n\x0f\x44\x65leteOperation\x12/.spawnmesh.operations.v1.DeleteOperationRequest\x1a\x30.spawnmesh.operations.v1.DeleteOperationResponse\"@\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02$*\"/v1/{name=services/*/operations/*}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/operations/v1/operation_service.proto\x12\x17spawnmesh.operations.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8b\x03\n\x11OperationMetadata\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63\x61ncel_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\x07 \x01(\x03\x12\x13\n\x0btotal_count\x18\x08 \x01(\x03\x12.\n\x10partial_response\x18\t \x01(\x0b\x32\x14.google.protobuf.Any\x12\x14\n\x0cretry_reason\x18\n \x01(\t\x12%\n\x07request\x18\x0b \x01(\x0b\x32\x14.google.protobuf.Any\"]\n\x13GetOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\xb3\x01\n\x15ListOperationsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\tB\"\xbaH\x1fr\x1dR\x00R\x0b\x64one = trueR\x0c\x64one = false\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12)\n\x04name\x18\x04 \x01(\tB\x1b\xbaH\x18r\x16(@2\x12^services/[a-z-]+$\"d\n\x16ListOperationsResponse\x12\x31\n\noperations\x18\x01 \x03(\x0b\x32\x1d.google.longrunning.Operation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x99\x01\n\x14WaitOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"`\n\x16\x43\x61ncelOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x43\x61ncelOperationResponse\"`\n\x16\x44\x65leteOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x44\x65leteOperationResponse2\xf1\x06\n\x10OperationService\x12\x95\x01\n\x0cGetOperation\x12,.spawnmesh.operations.v1.GetOperationRequest\x1a\x1d.google.longrunning.Operation\"8\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=services/*/operations/*}\x12\xa9\x01\n\x0eListOperations\x12..spawnmesh.operations.v1.ListOperationsRequest\x1a/.spawnmesh.operations.v1.ListOperationsResponse\"6\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\"\x12 /v1/{name=services/*}/operations\x12\x9c\x01\n\rWaitOperation\x12-.spawnmesh.operations.v1.WaitOperationRequest\x1a\x1d.google.longrunning.Operation\"=\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02)\x12\'/v1/{name=services/*/operations/*}:wait\x12\xc0\x01\n\x0f\x43\x61ncelOperation\x12/.spawnmesh.operations.v1.CancelOperationRequest\x1a\x30.spawnmesh.operations.v1.CancelOperationResponse\"J\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02.\")/v1/{name=services/*/operations/*}:cancel:\x01*\x12\xb6\x01\n\x0f\x44\x65leteOperation\x12/.spawnmesh.operations.v1.DeleteOperationRequest\x1a\x30.spawnmesh.operations.v1.DeleteOperationResponse\"@\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02$*\"/v1/{name=services/*/operations/*}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -67,23 +67,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPERATIONSERVICE'].methods_by_name['DeleteOperation']._loaded_options = None
   _globals['_OPERATIONSERVICE'].methods_by_name['DeleteOperation']._serialized_options = b'\220\002\002\262\341\030\017\n\001\001 \0028\002B\006\032\004name\202\323\344\223\002$*\"/v1/{name=services/*/operations/*}'
   _globals['_OPERATIONMETADATA']._serialized_start=299
-  _globals['_OPERATIONMETADATA']._serialized_end=655
-  _globals['_GETOPERATIONREQUEST']._serialized_start=657
-  _globals['_GETOPERATIONREQUEST']._serialized_end=750
-  _globals['_LISTOPERATIONSREQUEST']._serialized_start=753
-  _globals['_LISTOPERATIONSREQUEST']._serialized_end=932
-  _globals['_LISTOPERATIONSRESPONSE']._serialized_start=934
-  _globals['_LISTOPERATIONSRESPONSE']._serialized_end=1034
-  _globals['_WAITOPERATIONREQUEST']._serialized_start=1037
-  _globals['_WAITOPERATIONREQUEST']._serialized_end=1190
-  _globals['_CANCELOPERATIONREQUEST']._serialized_start=1192
-  _globals['_CANCELOPERATIONREQUEST']._serialized_end=1288
-  _globals['_CANCELOPERATIONRESPONSE']._serialized_start=1290
-  _globals['_CANCELOPERATIONRESPONSE']._serialized_end=1315
-  _globals['_DELETEOPERATIONREQUEST']._serialized_start=1317
-  _globals['_DELETEOPERATIONREQUEST']._serialized_end=1413
-  _globals['_DELETEOPERATIONRESPONSE']._serialized_start=1415
-  _globals['_DELETEOPERATIONRESPONSE']._serialized_end=1440
-  _globals['_OPERATIONSERVICE']._serialized_start=1443
-  _globals['_OPERATIONSERVICE']._serialized_end=2324
+  _globals['_OPERATIONMETADATA']._serialized_end=694
+  _globals['_GETOPERATIONREQUEST']._serialized_start=696
+  _globals['_GETOPERATIONREQUEST']._serialized_end=789
+  _globals['_LISTOPERATIONSREQUEST']._serialized_start=792
+  _globals['_LISTOPERATIONSREQUEST']._serialized_end=971
+  _globals['_LISTOPERATIONSRESPONSE']._serialized_start=973
+  _globals['_LISTOPERATIONSRESPONSE']._serialized_end=1073
+  _globals['_WAITOPERATIONREQUEST']._serialized_start=1076
+  _globals['_WAITOPERATIONREQUEST']._serialized_end=1229
+  _globals['_CANCELOPERATIONREQUEST']._serialized_start=1231
+  _globals['_CANCELOPERATIONREQUEST']._serialized_end=1327
+  _globals['_CANCELOPERATIONRESPONSE']._serialized_start=1329
+  _globals['_CANCELOPERATIONRESPONSE']._serialized_end=1354
+  _globals['_DELETEOPERATIONREQUEST']._serialized_start=1356
+  _globals['_DELETEOPERATIONREQUEST']._serialized_end=1452
+  _globals['_DELETEOPERATIONRESPONSE']._serialized_start=1454
+  _globals['_DELETEOPERATIONRESPONSE']._serialized_end=1479
+  _globals['_OPERATIONSERVICE']._serialized_start=1482
+  _globals['_OPERATIONSERVICE']._serialized_end=2363
 # @@protoc_insertion_point(module_scope)

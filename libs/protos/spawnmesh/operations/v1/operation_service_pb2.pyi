@@ -38,6 +38,7 @@ class OperationMetadata(_message.Message):
     TOTAL_COUNT_FIELD_NUMBER: _builtins.int
     PARTIAL_RESPONSE_FIELD_NUMBER: _builtins.int
     RETRY_REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """The RPC that started it, such as `TierTranscript`."""
     subject: _builtins.str
@@ -72,6 +73,10 @@ class OperationMetadata(_message.Message):
         first step. The counts of a step whose process was lost are missing.
         """
 
+    @_builtins.property
+    def request(self) -> _any_pb2.Any:
+        """The request of the RPC that started it, such as `TierTranscriptRequest`: what it works on."""
+
     def __init__(
         self,
         *,
@@ -85,10 +90,11 @@ class OperationMetadata(_message.Message):
         total_count: _builtins.int = ...,
         partial_response: _any_pb2.Any | None = ...,
         retry_reason: _builtins.str = ...,
+        request: _any_pb2.Any | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "end_time", b"end_time", "partial_response", b"partial_response", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "end_time", b"end_time", "partial_response", b"partial_response", "request", b"request", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "done_count", b"done_count", "end_time", b"end_time", "method", b"method", "partial_response", b"partial_response", "retry_reason", b"retry_reason", "subject", b"subject", "total_count", b"total_count", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "done_count", b"done_count", "end_time", b"end_time", "method", b"method", "partial_response", b"partial_response", "request", b"request", "retry_reason", b"retry_reason", "subject", b"subject", "total_count", b"total_count", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
