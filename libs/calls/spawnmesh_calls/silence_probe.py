@@ -4,7 +4,8 @@ A stopped or frozen process keeps its connections, since its kernel acknowledges
 does not read. The keepalive of gRPC does not notice it while calls are made: each write puts off
 the next ping. So this probe makes health checks while a call waits for its answer. If one is late,
 it connects anew and makes them there as well. Calls then leave the replicas that do not answer. If
-none answers on either connection, calls are refused until one does.
+none answers on either connection, calls are refused until one does. A replica that answers the
+checks after all was only busy, and keeps its calls.
 """
 
 import asyncio
@@ -120,6 +121,7 @@ class SilenceProbe:
         self._slow_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._probing: asyncio.Task[None] | None = None
+        self._clearing: set[asyncio.Task[None]] = set()
 
     @property
     def is_away(self) -> bool:
@@ -155,9 +157,10 @@ class SilenceProbe:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._probing is not None:
-            self._probing.cancel()
-            await asyncio.gather(self._probing, return_exceptions=True)
+        running = self._clearing | ({self._probing} if self._probing is not None else set())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def _look_at(self, time: float) -> None:
         if self._timer is not None:
@@ -212,15 +215,18 @@ class SilenceProbe:
             self._report_silence(self._service)
             self._silent_at = monotonic_seconds()
             if is_left or self._answer_count != seen or _answers(any, old, _TOO_LATE):
-                for call in on_old:
+                suspects = [call for call in on_old if not call.is_suspect]
+                for call in suspects:
                     call.is_suspect = True
                 self._leave_silent_calls()
+                checks = new
+                clearing = asyncio.create_task(_clear_if_answered(suspects, old))
+                self._clearing.add(clearing)
+                clearing.add_done_callback(self._clearing.discard)
                 return
             await self._be_away_until_answered(checks)
         finally:
-            for check in checks:
-                check.cancel()
-            await asyncio.gather(*checks, return_exceptions=True)
+            await _cancel(checks)
 
     async def _be_away_until_answered(self, checks: _Checks) -> None:
         """Refuse calls until a replica answers. A connection that cannot be made is no answer."""
@@ -257,6 +263,25 @@ class SilenceProbe:
         if self._away_since is None and begun > self._silent_at:
             self._times.record(monotonic_seconds() - begun)
         return grpc.StatusCode.OK
+
+
+async def _clear_if_answered(suspects: list[WaitingCall], checks: _Checks) -> None:
+    """Wait for the late checks, and suspect the calls no longer if all are answered: the
+    replicas on their connections were only busy.
+    """
+    try:
+        await asyncio.gather(*checks)
+        if _answers(all, checks, _TOO_LATE):
+            for call in suspects:
+                call.is_suspect = False
+    finally:
+        await _cancel(checks)
+
+
+async def _cancel(checks: _Checks) -> None:
+    for check in checks:
+        check.cancel()
+    await asyncio.gather(*checks, return_exceptions=True)
 
 
 async def _are_answered(

@@ -11,6 +11,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blo
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent, SessionEndEvent
+from spawnmesh_calls.silence_probe import SilenceProbe
 from spawnmesh_core.answer_times import AnswerTimes
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -19,7 +20,7 @@ from spawnmesh_runtime.peers import Peer
 
 from tests.support.captured_logs import captured_warnings
 from tests.support.links import Link, open_link, to_address
-from tests.support.runtime.plugin import allow, spawn_request
+from tests.support.runtime.plugin import Behavior, allow, spawn_request
 from tests.support.waiting import eventually
 
 # A call that nobody leaves ends after it, with another reason.
@@ -33,9 +34,11 @@ READ = blob_pb.ReadFileRequest(set_id="att_" + "0" * 26, name="a.txt")
 Open = Callable[..., Awaitable[Any]]
 
 
-async def behind_links(stack: AsyncExitStack, serve: Open, count: int) -> list[tuple[Any, Link]]:
+async def behind_links(
+    stack: AsyncExitStack, serve: Open, count: int, behavior: Behavior | None = None
+) -> list[tuple[Any, Link]]:
     """Start replicas, each behind a link that can be held."""
-    replicas = [await serve(answer) for _ in range(count)]
+    replicas = [await serve(behavior or answer) for _ in range(count)]
     return [
         (served, await stack.enter_async_context(open_link(to_address(served.target)))) for served in replicas
     ]
@@ -116,6 +119,39 @@ async def test_calls_leave_a_silent_replica_and_are_repeated_if_they_may_be(
             await observe(peer)
         # Once, and once more if the machine is slow to connect. Each call would meet it otherwise.
         assert 1 <= [line["event"] for line in logged].count("peer_silent") <= 2
+
+
+async def test_calls_stay_with_a_replica_that_was_only_busy(serve: Open, peer_of: Any) -> None:
+    """It answers the health checks late, and then the calls, which take longer than the
+    patience with a silent replica.
+    """
+    asked, is_time_up = list[Any](), asyncio.Event()
+
+    async def think(request: Any, context: Any) -> Any:
+        if isinstance(request, pb.HandleBeforeSpawnRequest):
+            asked.append(request)
+            await is_time_up.wait()
+        return await answer(request, context)
+
+    async with AsyncExitStack() as stack:
+        replicas = await behind_links(stack, serve, 2, think)
+        peer = await stack.enter_async_context(peer_of(at_both(replicas)))
+
+        async def both_were_asked() -> bool:
+            await observe(peer)
+            return all(served.plugin.observed for served, _ in replicas)
+
+        await eventually(both_were_asked)
+        logged = stack.enter_context(captured_warnings())
+        _, busy = replicas[0]
+        judgements = [asyncio.create_task(judge(peer)) for _ in range(4)]
+        await eventually(lambda: len(asked) == len(judgements))
+        busy.hold()
+        await eventually(lambda: "peer_silent" in [line["event"] for line in logged])
+        busy.heal()
+        await asyncio.sleep(SilenceProbe.call_patience_seconds + 1)
+        is_time_up.set()
+        assert await asyncio.gather(*judgements, return_exceptions=True) == [None] * 4
 
 
 async def test_every_call_is_refused_when_no_replica_answers(serve: Open, peer_of: Any, keys: Any) -> None:
