@@ -12,13 +12,10 @@ const head = document.getElementById("head");
 const family = document.getElementById("family");
 const published = document.getElementById("published");
 const usage = document.getElementById("usage");
+const path = list.dataset.path; // The address of the page is another one after a form that was refused.
 
 let draft = null;
 let newHead = null;
-let hasNewFiles = false;
-let isReadingFiles = false;
-let isUsageOld = false;
-let isReadingUsage = false;
 
 /** Do a change, and stay at the end of the page if the end was in view. */
 function stayingAtTheEnd(change) {
@@ -72,27 +69,42 @@ function renewHead() {
 head.addEventListener("toggle", renewHead, true);
 head.addEventListener("focusout", () => setTimeout(renewHead));
 
-/** Show the newest list of published files, unless a person is using the one that is there. */
-async function renewPublished() {
-  if (!hasNewFiles || isReadingFiles || published.contains(document.activeElement)) return;
-  isReadingFiles = true;
-  hasNewFiles = false;
-  try {
-    const response = await fetch(`${location.pathname}?part=published`, { headers: { accept: "text/html-fragment" } });
-    if (response.status >= 500) throw new Error(`status ${response.status}`);
-    const nodes = nodesOf(await response.text());
-    if (published.contains(document.activeElement)) hasNewFiles = true;
-    else if (response.ok) published.replaceChildren(nodes);
-  } catch { // The console or the mesh is away.
-    hasNewFiles = true;
-    setTimeout(renewPublished, RETRY_MS);
-    return;
-  } finally {
-    isReadingFiles = false;
+/**
+ * A part of the page that is read again after something happened: at once, or when nobody uses it.
+ * @returns {() => Promise<void>} to call when the part is out of date.
+ */
+function keptPart(element, name, isUsed = () => element.contains(document.activeElement)) {
+  let isOld = false;
+  let isReading = false;
+
+  async function renew() {
+    if (!isOld || isReading || isUsed()) return;
+    isReading = true;
+    isOld = false;
+    try {
+      const response = await fetch(`${path}?part=${name}`, { headers: { accept: "text/html-fragment" } });
+      if (response.status >= 500) throw new Error(`status ${response.status}`);
+      const nodes = nodesOf(await response.text());
+      if (isUsed()) isOld = true;
+      else if (response.ok) element.replaceChildren(nodes);
+    } catch { // The console or the mesh is away.
+      isOld = true;
+      setTimeout(renew, RETRY_MS);
+      return;
+    } finally {
+      isReading = false;
+    }
+    await renew(); // Something happened in between.
   }
-  renewPublished(); // More was published in between.
+
+  element.addEventListener("toggle", renew, true);
+  element.addEventListener("focusout", () => setTimeout(renew));
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) renew(); });
+  return async () => {
+    isOld = true;
+    if (!document.hidden) await renew();
+  };
 }
-published.addEventListener("focusout", () => setTimeout(renewPublished));
 
 /** Return whether a person is using the form of a budget. */
 function isUsageUsed() {
@@ -100,28 +112,9 @@ function isUsageUsed() {
   return [...usage.querySelectorAll("input")].some((field) => field.value !== field.defaultValue);
 }
 
-/** Show what is used of the budgets now, unless a person is using what is there. */
-async function renewUsage() {
-  if (!isUsageOld || isReadingUsage || isUsageUsed()) return;
-  isReadingUsage = true;
-  isUsageOld = false;
-  try {
-    const response = await fetch(`${location.pathname}?part=usage`, { headers: { accept: "text/html-fragment" } });
-    if (response.status >= 500) throw new Error(`status ${response.status}`);
-    const nodes = nodesOf(await response.text());
-    if (isUsageUsed()) isUsageOld = true;
-    else if (response.ok) usage.replaceChildren(nodes);
-  } catch { // The console or the mesh is away.
-    isUsageOld = true;
-    setTimeout(renewUsage, RETRY_MS);
-    return;
-  } finally {
-    isReadingUsage = false;
-  }
-  renewUsage(); // Something happened in between.
-}
-usage.addEventListener("toggle", renewUsage, true);
-usage.addEventListener("focusout", () => setTimeout(renewUsage));
+const renewPublished = keptPart(published, "published");
+const renewUsage = keptPart(usage, "usage", isUsageUsed);
+const renewFamily = keptPart(family, "family");
 
 const steps = {
   head({ html, event, published: isPublication }) {
@@ -133,10 +126,9 @@ const steps = {
     }
     newHead = html;
     renewHead();
-    hasNewFiles ||= Boolean(isPublication);
-    renewPublished();
-    isUsageOld = true;
+    if (isPublication) renewPublished();
     renewUsage();
+    if (event) renewFamily();
   },
   delta({ begins, model, text, ...part }) {
     if (begins || draft === null) beginDraft(model);
@@ -159,17 +151,6 @@ const steps = {
   },
 };
 
-/** Renew the lanes. Return whether one of them will change. */
-async function renewFamily() {
-  try {
-    const response = await fetch(`${location.pathname}?part=family`, { headers: { accept: "text/html-fragment" } });
-    if (response.ok && !family.contains(document.activeElement)) family.replaceChildren(nodesOf(await response.text()));
-  } catch {
-    return true; // The console is away: the next look may reach it.
-  }
-  return family.querySelector(".lane.is-live") !== null;
-}
-
 function follow(address) {
   let cursor = "";
   let stream = null;
@@ -177,7 +158,7 @@ function follow(address) {
 
   function open() {
     if (isOver || stream !== null || document.hidden) return;
-    const opened = new EventSource(cursor ? `${location.pathname}/live?cursor=${encodeURIComponent(cursor)}` : address);
+    const opened = new EventSource(cursor ? `${path}/live?cursor=${encodeURIComponent(cursor)}` : address);
     stream = opened;
     for (const [name, step] of Object.entries(steps)) {
       opened.addEventListener(name, (event) => {
@@ -217,11 +198,12 @@ function follow(address) {
   open();
 }
 
+/** Descendants further below, and what they use, have no events on this page. */
 function followFamily() {
   setTimeout(async () => {
-    isUsageOld ||= usage.querySelector("[data-budgets]") !== null;
-    if (!document.hidden) renewUsage();
-    if (document.hidden || (await renewFamily())) followFamily();
+    if (usage.querySelector("[data-budgets]") !== null) renewUsage();
+    await renewFamily();
+    if (document.hidden || list.dataset.live || family.querySelector(".lane.is-live")) followFamily();
   }, FAMILY_MS);
 }
 

@@ -1,6 +1,7 @@
 """A session in a browser: its text as it comes, what a person does, and a console that breaks."""
 
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from spawnmesh_client.session import Session
@@ -59,6 +60,20 @@ async def test_text_comes_live_and_an_interrupt_keeps_it(windows: Windows, tenan
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator("#entries")).to_contain_text("You said: Say hello.")
     await expect(page.locator("h1 .state")).to_have_text("succeeded")
+
+
+async def test_family_grows_with_each_child(windows: Windows, tenant: ConsoleTenant) -> None:
+    """Without the time at which the page reads the whole family again: its clock stands still."""
+    session = await ended_session(tenant.mesh)
+    page = await windows.open(path_of(session), tenant.token(), has_clock=True)
+    await page.clock.pause_at(datetime.now(UTC) + timedelta(seconds=10))
+    lanes = page.locator("#family .lanes > li")
+    await expect(page.locator("#events")).to_contain_text("succeeded")
+    await expect(lanes).to_have_count(0)  # It has no family.
+    child = await tenant.mesh.spawn("Say hello.", label="first-child", parent=session.session_id)
+    await expect(lanes).to_have_count(2)
+    await child.result()
+    await expect(lanes.nth(1)).to_contain_text("succeeded")
 
 
 async def test_a_console_that_is_killed_loses_nothing_of_the_text(
