@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples browser demo up chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -57,7 +57,10 @@ endif
 	@spawnmesh demo $(if $(MODEL),--model $(MODEL))
 
 up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
-	@spawnmesh up
+	@SPAWNMESH_COMMAND=$(BIN)/spawnmesh spawnmesh up
+
+shell: $(READY) ## Open a shell in which `spawnmesh` is on the PATH; `exit` leaves it
+	@echo "spawnmesh is on the PATH of this shell; exit leaves it"; exec "$${SHELL:-/bin/bash}"
 
 chart: $(READY) ## Print the chart as it is for production; VALUES=… renders another value set
 	@python deploy/helm/render.py $(or $(VALUES),deploy/helm/spawnmesh/ci/production.yaml)

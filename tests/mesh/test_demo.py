@@ -196,7 +196,7 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
         async with serving(build_app()) as url:
             process = await asyncio.create_subprocess_exec(
                 *(str(SPAWNMESH), "up", "--model", "agent"),
-                env={**env, "OPENAI_BASE_URL": url},
+                env={**env, "OPENAI_BASE_URL": url, "SPAWNMESH_COMMAND": "bin/spawnmesh"},
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
@@ -209,6 +209,7 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
                     printed += line
             mesh = json.loads((Path(folder) / "data" / "mesh.json").read_text())
             assert f"Agents think with agent, at {url}" in printed
+            assert f"SPAWNMESH_DATA={folder}/data bin/spawnmesh spawn 'What is in the file?'" in printed
             assert mesh["gateway"] in printed
             assert "gateway" in mesh["pids"]
             by_gateway = {

@@ -101,7 +101,7 @@ def console(
     open_browser: Annotated[bool, typer.Option("--open", help="Open the link in a browser.")] = False,
 ) -> None:
     """Print a link that signs a person in to the console of the mesh on this machine, for the
-    tenant of --tenant before the command. It works once.
+    tenant of --tenant. It works once.
     """
     from spawnmesh_devstack.console import running_console, sign_in_link
 

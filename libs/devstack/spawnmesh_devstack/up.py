@@ -1,6 +1,7 @@
 """A mesh that runs until it is told to stop."""
 
 import asyncio
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from spawnmesh_devstack.thinking import open_thinking_stack
 
 TENANT = "demo"
 _USUAL_DATA = Path(".data")
+_TYPED_COMMAND = "SPAWNMESH_COMMAND"
+"""The variable of the command as a person has to type it: `make` sets it to a path in `.venv`."""
 
 
 async def run_up(
@@ -99,6 +102,8 @@ async def start_gateway(
 
 
 def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
+    where = "" if data == _USUAL_DATA else f"SPAWNMESH_DATA={shlex.quote(str(stack.data_dir))} "
+    command = os.environ.get(_TYPED_COMMAND, "spawnmesh")
     table = Table("service", "address", title="The mesh is up", title_justify="left")
     for service, target in stack.targets.items():
         table.add_row(service, target)
@@ -109,15 +114,14 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
     table.add_row("S3", stack.s3.endpoint.endpoint)
     console.print(table)
     if stack.console is not None:
-        console.print("The console. The link signs in once; `spawnmesh console` prints another:")
+        console.print(f"The console. The link signs in once; `{where}{command} console` prints another:")
         link = sign_in_link(stack.console, stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
         console.print(Text(link + "\n"), soft_wrap=True)
     console.print(f"Agents think with {choice.description}.")
     console.print(f"\nA client's token for the tenant {TENANT}, for twelve hours:")
     console.print(Text(stack.client_token(TENANT)), soft_wrap=True)
-    where = "" if data == _USUAL_DATA else f"SPAWNMESH_DATA={shlex.quote(str(stack.data_dir))} "
     console.print("\nA first call, in another terminal:")
     console.print(
-        Text(f"{where}spawnmesh spawn 'What is in the file?' --attach README.md --wait"), soft_wrap=True
+        Text(f"{where}{command} spawn 'What is in the file?' --attach README.md --wait"), soft_wrap=True
     )
     console.print("\nCtrl-C stops the mesh. A process that ends by itself is started again.")

@@ -328,7 +328,7 @@ async def test_token_of_a_harness_names_its_tenants_and_agents(mesh):
         ("--runner",),
         ("--runner", "--agent", "reviewer"),
         ("--runner", "--admin", "--tenant", "acme"),
-        ("--tenant", "acme"),
+        ("--tenant", "acme", "--tenant", "globex"),
         ("--agent", "reviewer"),
         ("--runner", "--tenant", "*"),
         ("--runner", "--tenant", "acme", "--agent", "*"),

@@ -82,9 +82,19 @@ async def test_operator_of_the_mesh_names_the_tenant_of_the_token(
 
 
 async def test_tenant_of_an_id_is_named_by_operators_of_the_mesh_only(mesh: FakeMesh) -> None:
+    """A client revokes as a client of the tenant, wherever the option stands."""
     revoked = await mesh.run("token", "revoke", "--tenant", "globex", "tok_1")
-    assert revoked.exit_code == 2
-    assert mesh.tokens.revoked == []
+    assert revoked.exit_code == 0
+    ((kind, request),) = mesh.tokens.revoked
+    assert (kind, request.tenant_id) == ("client", "")
+
+
+async def test_token_is_for_the_tenant_wherever_the_option_stands(mesh: FakeMesh) -> None:
+    made = json.loads((await mesh.run("token", "--tenant", "acme", "--json")).stdout)
+    assert made["tenant_id"] == "acme"
+    assert jwt.decode(made["token"], options={"verify_signature": False})["tenant"] == "acme"
+    refused = await mesh.run("token", "--tenant", "acme", "--tenant", "globex")
+    assert (refused.exit_code, "need --runner" in refused.stderr) == (2, True)
 
 
 async def test_client_revokes_the_harness_of_its_own_tenant_alone(

@@ -10,11 +10,12 @@ from google.protobuf.json_format import Parse, ParseError
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_command.cli.arguments import AgentId
+from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.run import AsJson, reported, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of
 from spawnmesh_command.endpoints import LocalRefusal
 
-AgentId = Annotated[str, typer.Argument(metavar="AGENT_ID", help="The agent.")]
 AgentFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="An AgentProfile as JSON; `-` for standard input.")
 ]
@@ -100,9 +101,11 @@ def delete(
     context: typer.Context,
     agent_id: AgentId,
     etag: Annotated[str, typer.Option(help="Only if the agent still has this etag.")] = "",
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an agent, if it exists. Runs of its sessions fail if they are claimed from now on."""
+    confirm(f"Delete the agent {agent_id}?", yes=yes)
     with_mesh(context, lambda mesh: mesh.delete_agent(agent_id, etag=etag), as_json=as_json)
     if as_json:
         print_json({"deleted": agent_id})

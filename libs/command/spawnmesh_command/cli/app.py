@@ -2,7 +2,7 @@
 
 import os
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -26,6 +26,7 @@ from spawnmesh_command.cli import (
     transcripts,
     webhooks,
 )
+from spawnmesh_command.cli.global_options import RootGroup
 from spawnmesh_command.cli.refusals import print_error, report
 from spawnmesh_command.cli.run import not_text
 from spawnmesh_command.endpoints import LocalRefusal
@@ -41,7 +42,13 @@ def build_app() -> typer.Typer:
 
     A package whose commands cannot be loaded is skipped with a message on standard error.
     """
-    app = typer.Typer(name="spawnmesh", no_args_is_help=True, pretty_exceptions_enable=False)
+    app = typer.Typer(
+        name="spawnmesh",
+        cls=RootGroup,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
     app.callback()(options)
     for commands in (
         sessions,
@@ -69,11 +76,20 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"spawnmesh {version('spawnmesh-command')}")
+        raise typer.Exit
+
+
 def options(
     context: typer.Context,
     tenant: Annotated[str | None, typer.Option(help="The tenant; SPAWNMESH_TENANT, else `demo`.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="The directory of mesh.json; SPAWNMESH_DATA, else `.data`.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The gateway of a mesh, such as https://host; SPAWNMESH_URL.")
     ] = None,
     session_target: Annotated[str | None, typer.Option(help=_TARGET.format("SESSION"))] = None,
     transcript_target: Annotated[str | None, typer.Option(help=_TARGET.format("TRANSCRIPT"))] = None,
@@ -82,15 +98,20 @@ def options(
     ] = None,
     model_router_target: Annotated[str | None, typer.Option(help=_TARGET.format("MODEL_ROUTER"))] = None,
     hook_target: Annotated[str | None, typer.Option(help=_TARGET.format("HOOK"))] = None,
+    show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
 ) -> None:
     """Spawn agents' sessions and follow them.
 
     A mesh on this machine is found automatically, and tokens for it are minted as needed. Any other
-    mesh needs its targets and a token in SPAWNMESH_TOKEN.
+    mesh needs SPAWNMESH_URL, or its targets, and a token in SPAWNMESH_TOKEN. The options below may
+    also stand behind the name of a command.
     """
     given = {
         "tenant": tenant,
         "data": data,
+        "url": url,
         "session_target": session_target,
         "transcript_target": transcript_target,
         "attachment_blob_target": attachment_blob_target,

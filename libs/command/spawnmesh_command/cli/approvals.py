@@ -10,13 +10,14 @@ from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from spawnmesh_client.pages import paged
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.approval_text import STATE_PREFIX, print_approval, print_approvals, state_word
+from spawnmesh_command.cli.arguments import ApprovalId
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, value_of
 
 _STATES = [name.removeprefix(STATE_PREFIX).lower() for name in pb.ApprovalState.keys()[1:]]
 _PENDING = "pending"
-ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL_ID", help="`apr_…`")]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -37,9 +38,16 @@ def list_approvals(
     ] = "",
     every: Annotated[bool, typer.Option("--all", help="In any state.")] = False,
     session: Annotated[
-        str, typer.Option(metavar="SESSION_ID", help="Only of this session and its descendants.")
+        str,
+        typer.Option(
+            metavar="SESSION_ID",
+            autocompletion=completion.sessions,
+            help="Only of this session and its descendants.",
+        ),
     ] = "",
-    agent: Annotated[str, typer.Option(help="Only of sessions with this agent.")] = "",
+    agent: Annotated[
+        str, typer.Option(autocompletion=completion.agents, help="Only of sessions with this agent.")
+    ] = "",
     tool: Annotated[str, typer.Option(help="Only calls of this tool.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     as_json: AsJson = False,

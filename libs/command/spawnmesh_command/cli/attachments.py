@@ -17,6 +17,7 @@ from spawnmesh_client.attachment_sets import (
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import not_found
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.output_file import reporting_write_errors
 from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
 from spawnmesh_command.cli.show import plain, print_json, print_table, value_of, when
@@ -54,7 +55,12 @@ def add_commands(app: typer.Typer) -> None:
 
 def list_(
     context: typer.Context,
-    session: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only the sets of this session.")] = "",
+    session: Annotated[
+        str,
+        typer.Option(
+            metavar="SESSION_ID", autocompletion=completion.sessions, help="Only the sets of this session."
+        ),
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -12,6 +12,7 @@ from spawnmesh_client.budget_views import Budget
 from spawnmesh_client.budgets import budget_message, changed_budget, get_usage, update_budget
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.budget_text import print_budget, print_usage
 from spawnmesh_command.cli.durations import seconds_of
 from spawnmesh_command.cli.numbers import INT64_MAX
@@ -32,7 +33,9 @@ def add_commands(app: typer.Typer) -> None:
 
 def budget(
     context: typer.Context,
-    session_id: Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")],
+    session_id: Annotated[
+        str, typer.Argument(metavar="SESSION_ID", autocompletion=completion.sessions, help="`ses_…`")
+    ],
     limits: Annotated[
         list[str] | None,
         typer.Option(

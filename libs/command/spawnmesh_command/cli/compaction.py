@@ -9,10 +9,10 @@ from spawnmesh.transcript.v1.entry_pb2 import Entry, SummaryMethod
 from spawnmesh_client.compaction import compact_transcript, expand_summary
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli.arguments import SessionId
 from spawnmesh_command.cli.entries import entry_text
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
-from spawnmesh_command.cli.sessions import SessionId
 from spawnmesh_command.cli.show import console, plain, print_json, value_of, when
 
 

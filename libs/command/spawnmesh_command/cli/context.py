@@ -11,10 +11,10 @@ from spawnmesh.transcript.v1.transcript_service_pb2 import AssembleContextRespon
 from spawnmesh_client.contexts import assemble_context
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli.arguments import SessionId
 from spawnmesh_command.cli.entries import entry_text
 from spawnmesh_command.cli.numbers import INT32_MAX
 from spawnmesh_command.cli.run import AsJson, with_mesh
-from spawnmesh_command.cli.sessions import SessionId
 from spawnmesh_command.cli.show import console, plain, print_json, value_of
 
 _SHOWN_CHARS = 60

@@ -18,6 +18,9 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_plugin.serving import load_handlers, serve
 from spawnmesh_plugin.settings import PluginSettings
 
+from spawnmesh_command.cli import completion
+from spawnmesh_command.cli.arguments import PluginName
+from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.hook_relay import relay
 from spawnmesh_command.cli.plugin_registration import hook_name, print_plugins, register, update
 from spawnmesh_command.cli.refusals import print_error
@@ -28,7 +31,6 @@ _TRY_SECONDS = 120.0
 _DECISION = "DELIVERY_DECISION_"
 _DECISIONS = [name.removeprefix(_DECISION).lower() for name in delivery_pb.DeliveryDecision.keys()[1:]]
 _TEN_YEARS = 10 * 365 * 24 * 60
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -57,7 +59,7 @@ def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
         print_plugins(plugins)
 
 
-def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def pause(context: typer.Context, name: PluginName, as_json: AsJson = False) -> None:
     """Stop calling a plugin until it is resumed."""
 
     async def body(mesh: WireMesh) -> pb.Plugin:
@@ -68,7 +70,7 @@ def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
 
 
-def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def resume(context: typer.Context, name: PluginName, as_json: AsJson = False) -> None:
     """Call a plugin again at once, whatever failed before."""
 
     async def body(mesh: WireMesh) -> pb.Plugin:
@@ -79,8 +81,9 @@ def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
 
 
-def delete(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def delete(context: typer.Context, name: PluginName, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete a plugin with its pending events, if it exists."""
+    confirm(f"Delete the plugin {name}?", yes=yes)
 
     async def body(mesh: WireMesh) -> None:
         hook = mesh.service("hook")
@@ -93,7 +96,12 @@ def delete(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 def log(
     context: typer.Context,
-    session: Annotated[str, typer.Option(help="Only calls of this session.")] = "",
+    session: Annotated[
+        str,
+        typer.Option(
+            metavar="SESSION_ID", autocompletion=completion.sessions, help="Only calls of this session."
+        ),
+    ] = "",
     run: Annotated[str, typer.Option(help="Only calls of this run.")] = "",
     plugin: Annotated[str, typer.Option(help="Only calls of this plugin.")] = "",
     decision: Annotated[str, typer.Option(help=f"Only this decision: {', '.join(_DECISIONS)}.")] = "",
@@ -126,7 +134,7 @@ def log(
     _print_deliveries(with_mesh(context, body, as_json=as_json), as_json=as_json)
 
 
-def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def try_plugin(context: typer.Context, name: PluginName, as_json: AsJson = False) -> None:
     """Call a plugin once for each of its hooks with made-up facts.
 
     The exit code is 1 if a call fails.

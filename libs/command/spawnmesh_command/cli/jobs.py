@@ -9,6 +9,7 @@ from spawnmesh.jobs.v1 import job_pb2, job_service_pb2
 from spawnmesh.jobs.v1.job_service_pb2_grpc import JobServiceStub
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of
 
@@ -85,9 +86,11 @@ def discard(
     kind: Kind,
     key: Key,
     service: Service = "session",
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a dead job. What it was for is not done."""
+    confirm(f"Discard the job {kind} {key} of {tenant_id}? It is not done any more.", yes=yes)
 
     async def body(mesh: WireMesh) -> None:
         peer = mesh.service(service)

@@ -11,10 +11,9 @@ from rich.text import Text
 from spawnmesh_client.operations import OnOperation, Operation, Operations, metadata_of
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli.arguments import OperationName
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import console, plain, print_json, print_table, value_of
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as services/transcript/operations/opr_….")]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -48,7 +47,7 @@ def list_operations(
         print_table(("name", "method", "session", "state", "progress", "since"), map(_row, listed))
 
 
-def get(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def get(context: typer.Context, name: OperationName, as_json: AsJson = False) -> None:
     """Show an operation as it is now."""
 
     async def body(mesh: WireMesh) -> Operation:
@@ -59,7 +58,7 @@ def get(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 def wait(
     context: typer.Context,
-    name: Name,
+    name: OperationName,
     timeout: Annotated[float | None, typer.Option(help="The longest time to wait, in seconds.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,7 +73,7 @@ def wait(
         raise typer.Exit(1)
 
 
-def cancel(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def cancel(context: typer.Context, name: OperationName, as_json: AsJson = False) -> None:
     """Let an operation end after its current step. What it has done stays done."""
 
     async def body(mesh: WireMesh) -> None:
@@ -85,7 +84,7 @@ def cancel(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
         print_json({})
 
 
-def delete(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def delete(context: typer.Context, name: OperationName, as_json: AsJson = False) -> None:
     """Forget an operation that is done."""
 
     async def body(mesh: WireMesh) -> None:

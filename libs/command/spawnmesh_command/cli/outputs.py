@@ -12,6 +12,7 @@ from spawnmesh_client.outputs import PlacedFile, list_outputs, save_outputs
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.output_file import reporting_write_errors
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import plain, print_json, value_of, when
@@ -28,7 +29,9 @@ def add_commands(app: typer.Typer) -> None:
 
 def outputs(
     context: typer.Context,
-    session_id: Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")],
+    session_id: Annotated[
+        str, typer.Argument(metavar="SESSION_ID", autocompletion=completion.sessions, help="`ses_…`")
+    ],
     run_id: Annotated[
         str, typer.Option("--run", metavar="RUN_ID", help="Only the files that this run has published.")
     ] = "",

@@ -12,11 +12,10 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_calls.field_masks import EVERY_FIELD
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli.arguments import PluginName
 from spawnmesh_command.cli.numbers import INT32_MAX
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of
-
-PluginName = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
 _CHANGEABLE = (
     "endpoint",

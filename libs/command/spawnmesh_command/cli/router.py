@@ -13,6 +13,7 @@ from spawnmesh_client.pages import pages_of
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of, when
 from spawnmesh_command.cli.thinking import Thinking, level_name, thinking_level
@@ -53,10 +54,16 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
 def explain(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="`provider/model` or an alias; else the primary.")
+        str,
+        typer.Argument(
+            metavar="[MODEL]",
+            autocompletion=completion.models,
+            help="`provider/model` or an alias; else the primary.",
+        ),
     ] = "",
     fallback: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A fallback; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="MODEL", autocompletion=completion.models, help="A fallback; may be repeated."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Only MODEL.")] = False,
     image: Annotated[bool, typer.Option("--image", help="The request has an image.")] = False,

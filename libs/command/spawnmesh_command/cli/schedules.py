@@ -16,7 +16,9 @@ from spawnmesh_client.pages import paged
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
+from spawnmesh_command.cli.arguments import FirstModel, RunningAgent, ScheduleName
 from spawnmesh_command.cli.budgets import LIMITS, budget_of
+from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.durations import bounded_seconds
 from spawnmesh_command.cli.references import attach_from_of, references_of
 from spawnmesh_command.cli.run import AsJson, with_mesh
@@ -28,8 +30,6 @@ from spawnmesh_command.cli.thinking import Thinking, thinking_level
 _SPAWN_SECONDS = 60.0
 _DAY_SECONDS = 86_400
 _PAGE = 1000
-
-ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
 
 
 class OverlapChoice(StrEnum):
@@ -84,7 +84,7 @@ def put(
     zone: Annotated[
         str, typer.Option(metavar="ZONE", help="The time zone of the line, such as Europe/Berlin.")
     ] = "UTC",
-    agent: Annotated[str, typer.Option(help="The agent.")] = "default",
+    agent: RunningAgent = "default",
     label: Annotated[str, typer.Option(help="A name for people.")] = "",
     metadata: Annotated[
         list[str] | None,
@@ -95,7 +95,7 @@ def put(
             help="A text that `sessions --filter` finds; may be repeated. `schedule` is set to NAME.",
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="A model to call before the agent's own.")] = "",
+    model: FirstModel = "",
     thinking: Thinking = "",
     timeout: Annotated[str, typer.Option(metavar="TIME", help="Of each run: 1s to 1d.")] = "1h",
     budget: Annotated[
@@ -205,9 +205,11 @@ def delete_schedule(
     context: typer.Context,
     name: ScheduleName,
     etag: Annotated[str, typer.Option(help="Only if the schedule still has this etag.")] = "",
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a schedule with its history, if it exists. Its sessions go on."""
+    confirm(f"Delete the schedule {name}?", yes=yes)
     _call(context, "DeleteSchedule", rpc.DeleteScheduleRequest(name=name, etag=etag), as_json=as_json)
     if as_json:
         print_json({"deleted": name})

@@ -10,6 +10,7 @@ from spawnmesh_client.session_diff import MAX_ENTRIES, WireDiff, diff_sessions
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.session_diff_text import DiffPrinter
 from spawnmesh_command.cli.show import print_json, value_of
@@ -26,8 +27,11 @@ def add_commands(sessions: typer.Typer) -> None:
 
 def diff(
     context: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="A", help="`ses_…`")],
-    b: Annotated[str, typer.Argument(metavar="B", help="`ses_…`, such as a fork of A.")],
+    a: Annotated[str, typer.Argument(metavar="A", autocompletion=completion.sessions, help="`ses_…`")],
+    b: Annotated[
+        str,
+        typer.Argument(metavar="B", autocompletion=completion.sessions, help="`ses_…`, such as a fork of A."),
+    ],
     full: Annotated[bool, typer.Option("--full", help="Long texts, too.")] = False,
     limit: Annotated[
         int, typer.Option(min=0, max=100_000, help="At most this many entries of each.")

@@ -1,13 +1,11 @@
 """Commands that archive and delete sessions."""
 
-from typing import Annotated
-
 import typer
 
+from spawnmesh_command.cli.arguments import SessionId
+from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, value_of
-
-SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
 
 
 def add_commands(sessions: typer.Typer) -> None:
@@ -28,11 +26,12 @@ def archive(context: typer.Context, session_id: SessionId, as_json: AsJson = Fal
         print(f"sessions archived: {answer.archived_session_count}")
 
 
-def delete(context: typer.Context, session_id: SessionId, as_json: AsJson = False) -> None:
+def delete(context: typer.Context, session_id: SessionId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete a session and its descendants, with transcripts and files.
 
     Runs are killed. Deleted data cannot be restored.
     """
+    confirm(f"Delete {session_id} and its descendants, with transcripts and files?", yes=yes)
     answer = with_mesh(context, lambda mesh: mesh.delete(session_id), as_json=as_json)
     if as_json:
         print_json(value_of(answer))

@@ -11,21 +11,24 @@ import typer
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.wire import WireMesh
+from spawnmesh_core.clock import utc_now
 
-from spawnmesh_command.cli import live, session_diff
+from spawnmesh_command.cli import completion, live, session_diff
 from spawnmesh_command.cli import session_removal as session_ends
+from spawnmesh_command.cli.arguments import FirstModel, RunningAgent, SessionId
 from spawnmesh_command.cli.budget_text import waiting_lines
 from spawnmesh_command.cli.budgets import LIMITS, budget_of
+from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.outputs import published_text
 from spawnmesh_command.cli.references import attach_from_of, references_of
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
+from spawnmesh_command.cli.session_table import print_sessions
 from spawnmesh_command.cli.show import (
     interrupted_line,
     print_json,
     print_session,
-    print_sessions,
     run_state,
     value_of,
 )
@@ -33,7 +36,6 @@ from spawnmesh_command.cli.thinking import Thinking, thinking_level
 from spawnmesh_command.cli.transfers import progress_bars
 from spawnmesh_command.endpoints import find_endpoints
 
-SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
 
 
@@ -81,17 +83,25 @@ def spawn(
             " published; may be repeated.",
         ),
     ] = None,
-    agent: Annotated[str, typer.Option(help="The agent.")] = "default",
+    agent: RunningAgent = "default",
     label: Annotated[str, typer.Option(help="A name for people.")] = "",
     metadata: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A text that `sessions --filter` finds; may be repeated."),
     ] = None,
-    model: Annotated[str, typer.Option(help="A model to call before the agent's own.")] = "",
+    model: FirstModel = "",
     thinking: Thinking = "",
-    parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The parent session.")] = "",
+    parent: Annotated[
+        str,
+        typer.Option(metavar="SESSION_ID", autocompletion=completion.sessions, help="The parent session."),
+    ] = "",
     fork_of: Annotated[
-        str, typer.Option(metavar="SESSION_ID", help="The session to fork at --fork-at; else the parent.")
+        str,
+        typer.Option(
+            metavar="SESSION_ID",
+            autocompletion=completion.sessions,
+            help="The session to fork at --fork-at; else the parent.",
+        ),
     ] = "",
     fork_at: Annotated[
         int, typer.Option(min=0, max=INT64_MAX, help="Begin with a copy up to this entry, by its seq.")
@@ -263,7 +273,7 @@ def sessions(
     if as_json:
         print_json({"sessions": [value_of(session) for session in found]})
     else:
-        print_sessions(found)
+        print_sessions(found, utc_now())
 
 
 def send(
@@ -306,8 +316,9 @@ def interrupt(
         print(interrupted_line(answer.run if answer.HasField("run") else None, with_text=bool(text)))
 
 
-def kill(context: typer.Context, session_id: SessionId, as_json: AsJson = False) -> None:
+def kill(context: typer.Context, session_id: SessionId, yes: Yes = False, as_json: AsJson = False) -> None:
     """End a session and its descendants."""
+    confirm(f"End {session_id} and its descendants?", yes=yes)
     answer = with_mesh(context, lambda mesh: mesh.kill(session_id), as_json=as_json)
     if as_json:
         print_json(value_of(answer))

@@ -102,23 +102,6 @@ def when(stamp: Timestamp) -> str:
     return stamp.ToDatetime(tzinfo=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp.seconds else ""
 
 
-def print_sessions(sessions: Sequence[Session]) -> None:
-    """Print a row for each session, and what to type if runs wait for a person or a budget."""
-    print_table(
-        ("session", "state", "run", "agent", "created", "label"),
-        (
-            (one.session_id, _state(one), run_state(one), one.agent_id, when(one.create_time), one.label)
-            for one in sessions
-        ),
-    )
-    waiting = sum(one.latest_run.state == RUN_STATE_WAITING_APPROVAL for one in sessions)
-    if waiting:
-        print(f"runs that wait for an approval: {waiting}; see `spawnmesh approvals list`")
-    waiting = sum(one.latest_run.state == RUN_STATE_WAITING_BUDGET for one in sessions)
-    if waiting:
-        print(f"runs that wait for a budget: {waiting}; see `spawnmesh budget SESSION_ID`")
-
-
 def print_tenants(tenants: Sequence[Tenant]) -> None:
     """Print a row for each tenant."""
     print_table(
@@ -209,7 +192,7 @@ def _status_cells(status: TenantStatus) -> tuple[str, str, str, str]:
 def print_session(session: Session) -> None:
     """Print a session: its request, its files and its run."""
     run = session.latest_run
-    rows = [("session", session.session_id), ("state", _state(session)), ("agent", session.agent_id)]
+    rows = [("session", session.session_id), ("state", session_state(session)), ("agent", session.agent_id)]
     if session.label:
         rows.append(("label", session.label))
     rows.extend((f"metadata.{key}", text) for key, text in sorted(session.metadata.items()))
@@ -307,5 +290,6 @@ def _run_state(run: Run) -> str:
     return RunState.Name(run.state).removeprefix("RUN_STATE_")
 
 
-def _state(session: Session) -> str:
+def session_state(session: Session) -> str:
+    """Return the state, such as `ACTIVE`."""
     return SessionState.Name(session.state).removeprefix("SESSION_STATE_")

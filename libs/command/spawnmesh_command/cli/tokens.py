@@ -48,7 +48,7 @@ def token(
     ] = False,
     tenant: Annotated[
         list[str] | None,
-        typer.Option(metavar="TENANT", help="With --runner: a tenant to serve; may be repeated."),
+        typer.Option(metavar="TENANT", help="The tenant. With --runner: a tenant to serve; may be repeated."),
     ] = None,
     agent: Annotated[
         list[str] | None,
@@ -63,7 +63,7 @@ def token(
     ] = 12.0,
     as_json: AsJson = False,
 ) -> None:
-    """Mint a token with this mesh's signing key, for the tenant of --tenant before the command.
+    """Mint a token with this mesh's signing key, for the tenant of --tenant.
 
     Its holder can use the mesh until it expires or is revoked. The holder of a runner's token can
     only claim runs of the tenants and agents that it names. `reader` reads, `user` also spawns and
@@ -73,6 +73,8 @@ def token(
     if context.invoked_subcommand is not None:
         return
     _check_options(admin=admin, runner=runner, role=role, tenants=tenant or (), agents=agent or ())
+    if tenant and not runner:
+        context.find_root().obj["tenant"] = tenant[0]
     with reported(as_json=as_json):
         settings = settings_of(context)
         minter = token_minter(find_endpoints(settings))
@@ -99,10 +101,8 @@ def _check_options(
     if role and (admin or runner):
         raise typer.BadParameter("--role is for the token of a client, without --admin and --runner")
     if not runner:
-        if tenants or agents:
-            raise typer.BadParameter(
-                "--tenant and --agent here need --runner; others: spawnmesh --tenant T token"
-            )
+        if agents or len(tenants) > 1:
+            raise typer.BadParameter("several --tenant, and --agent, need --runner")
         return
     if admin:
         raise typer.BadParameter("--admin and --runner exclude each other")
@@ -129,7 +129,7 @@ def revoke(
         bool, typer.Option("--admin", help="As an operator of the mesh: a token of any tenant, or of none.")
     ] = False,
     tenant: Annotated[
-        str, typer.Option(metavar="TENANT", help="With --admin and an id: the tenant of the token.")
+        str, typer.Option(metavar="TENANT", help="The tenant; with --admin and an id, that of the token.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -140,7 +140,7 @@ def revoke(
     The token itself is not sent. A revocation cannot be withdrawn.
     """
     if tenant and not admin:
-        raise typer.BadParameter("--tenant here needs --admin; others: spawnmesh --tenant T token revoke")
+        context.find_root().obj["tenant"] = tenant
     claims = _claims_of(token_or_id)
     if not admin:
         _check_is_of_tenant(claims or {}, settings_of(context).tenant)

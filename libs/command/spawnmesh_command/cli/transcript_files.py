@@ -19,10 +19,10 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.status import Status
 
+from spawnmesh_command.cli.arguments import SessionId
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.output_file import reporting_write_errors
 from spawnmesh_command.cli.run import AsJson, with_mesh
-from spawnmesh_command.cli.sessions import SessionId
 from spawnmesh_command.cli.show import console, plain, print_json, value_of, when
 from spawnmesh_command.cli.transfers import progress_bars
 

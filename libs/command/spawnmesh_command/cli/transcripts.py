@@ -7,9 +7,9 @@ from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli import compaction, recount, tier, transcript_files, verification, watch
 from spawnmesh_command.cli import context as show_context
+from spawnmesh_command.cli.arguments import SessionId
 from spawnmesh_command.cli.entries import entry_text
 from spawnmesh_command.cli.run import AsJson, with_mesh
-from spawnmesh_command.cli.sessions import SessionId
 from spawnmesh_command.cli.show import console, plain, print_json, value_of, when
 
 

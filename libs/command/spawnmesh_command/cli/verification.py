@@ -13,6 +13,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import console, plain, print_json, value_of
@@ -27,7 +28,11 @@ def verify(
     context: typer.Context,
     session_ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SESSION_ID]...", help="`ses_…`; else all sessions of the tenant."),
+        typer.Argument(
+            metavar="[SESSION_ID]...",
+            autocompletion=completion.sessions,
+            help="`ses_…`; else all sessions of the tenant.",
+        ),
     ] = None,
     after: Annotated[
         str,

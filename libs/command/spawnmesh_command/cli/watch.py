@@ -9,6 +9,7 @@ from spawnmesh.transcript.v1.entry_pb2 import SummaryMethod
 from spawnmesh_client.activities import FROM_START, ONLY_NEW, watch_activities
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import plain, print_json, value_of, when
 
@@ -21,7 +22,12 @@ def add_commands(group: typer.Typer) -> None:
 def watch(
     context: typer.Context,
     session_id: Annotated[
-        str, typer.Argument(metavar="SESSION_ID", help="`ses_…`; else all sessions of the tenant.")
+        str,
+        typer.Argument(
+            metavar="SESSION_ID",
+            autocompletion=completion.sessions,
+            help="`ses_…`; else all sessions of the tenant.",
+        ),
     ] = "",
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Also the activities of the last seven days.")

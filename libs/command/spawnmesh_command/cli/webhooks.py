@@ -20,6 +20,9 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import NotFound
 
+from spawnmesh_command.cli import completion
+from spawnmesh_command.cli.arguments import WebhookName
+from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.durations import bounded_seconds
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, value_of, when
@@ -44,7 +47,6 @@ _TYPES = f"Of these, with commas: {', '.join(EVENT_TYPES)}"
 _TIMEOUT = "Of a request: 1s to 30s."
 _ETAG = "Only if the webhook still has this etag."
 
-WebhookName = Annotated[str, typer.Argument(metavar="NAME", help="The webhook.")]
 AllowUnreachable = Annotated[
     bool, typer.Option("--allow-unreachable", help="Do not require that it answers yet.")
 ]
@@ -179,9 +181,11 @@ def delete_webhook(
     context: typer.Context,
     name: WebhookName,
     etag: Annotated[str, typer.Option(help=_ETAG)] = "",
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a webhook with its deliveries, if it exists."""
+    confirm(f"Delete the webhook {name}?", yes=yes)
     _call(context, "DeleteWebhook", rpc.DeleteWebhookRequest(name=name, etag=etag), as_json=as_json)
     if as_json:
         print_json({"deleted": name})
@@ -231,7 +235,12 @@ def list_deliveries(
     event_type: Annotated[
         str, typer.Option("--type", metavar="TYPE", help="Only events of this type, such as run.ended.")
     ] = "",
-    session: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only events about this session.")] = "",
+    session: Annotated[
+        str,
+        typer.Option(
+            metavar="SESSION_ID", autocompletion=completion.sessions, help="Only events about this session."
+        ),
+    ] = "",
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Only events of the last time, such as 24h.")
     ] = "",
