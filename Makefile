@@ -160,7 +160,7 @@ protos-check: contracts
 	@buf breaking protos --against protos/baseline.binpb --exclude-imports && echo "buf breaking: nothing is broken"
 
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py
 
 imports: $(READY)
 	@lint-imports

@@ -34,8 +34,11 @@ class ProcessSettings(BaseSettings):
     Its service `live` is SERVING while the event loop runs.
     """
     jwks_file: Path | None = None
+    """Local file with the public keys that verify tokens. It is read again when it changes."""
     jwks_url: str | None = None
+    """`https://` address of the public keys, if there is no `jwks_file`."""
     token_audience: str = "spawnmesh"  # noqa: S105 - a name, not a secret
+    """The audience that tokens of this mesh must name."""
     signing_key_file: Path | None = None
     """PKCS8 private key for the tokens of this process.
 
@@ -76,9 +79,13 @@ class ProcessSettings(BaseSettings):
     Port 0 selects a free port.
     """
     environment: str = "local"
+    """The name of the deployment, for spans, metrics and log records."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level of log records that are written."""
     drain_grace_seconds: float = Field(default=10.0, ge=0, le=3600)
+    """Time that running calls have to end after a signal to stop."""
     max_message_bytes: int = Field(default=16 * MIB, ge=1024, le=1024 * MIB)
+    """The largest message that is sent or received. It is the same for all services of a mesh."""
     request_memory_bytes: int = Field(default=128 * MIB, ge=MIB, le=1024 * 1024 * MIB)
     """Bytes of requests above 64 KiB that the process works on at a time. A tenant has half of it.
 
@@ -116,7 +123,9 @@ class ProcessSettings(BaseSettings):
     the defaults.
     """
     tls_cert_file: Path | None = None
+    """Certificate chain of this process. Without it, it serves and calls without TLS."""
     tls_key_file: Path | None = None
+    """Private key of the certificate."""
     tls_ca_file: Path | None = None
     """Authority of the peers' certificates. With it, both sides of a connection must show one."""
 

@@ -17,11 +17,13 @@ class AttachmentBlobSettings(ProcessSettings):
     model_config = SettingsConfigDict(env_prefix="ATTACHMENT_BLOB_", frozen=True, extra="ignore")
 
     database_url: DatabaseUrl
+    """URL of PostgreSQL, as the role of the service."""
     database_owner_url: DatabaseUrl = ""
     """Only for `migrate`."""
     database_direct_url: DatabaseUrl = ""
     """Set it if `database_url` uses a pooler in transaction mode. This service does not LISTEN."""
     database_max_connections: int = Field(default=8, ge=2, le=1000)
+    """The largest number of connections of the pool."""
     session_target: str | None = None
     """`host:port` of the session service, from which this service learns which tokens are revoked.
 
@@ -32,14 +34,21 @@ class AttachmentBlobSettings(ProcessSettings):
     s3_secure: bool = False
     """Use TLS for S3."""
     s3_region: str = "us-east-1"
+    """The region in which buckets are created."""
     s3_access_key: SecretStr
+    """The access key that creates buckets and assumes the tenants' role."""
     s3_secret_key: SecretStr
+    """The secret of the access key."""
     sts_endpoint: str = Field(pattern=r"^https?://")
+    """URL of the STS service that gives credentials for one tenant's bucket."""
     sts_role_arn: str
+    """The role that is assumed for a tenant, with a policy for its bucket alone."""
     bucket_prefix: str = Field(default="spawnmesh-", pattern=r"^[a-z0-9][a-z0-9-]{0,22}$")
     """The name of a tenant's bucket is this prefix and the tenant's id. S3 allows 63 characters."""
     s3_max_threads: int = Field(default=16, ge=1, le=256)
+    """Calls to S3 at the same time."""
     s3_connect_timeout_seconds: float = Field(default=1.0, gt=0, le=60)
+    """Time to connect to S3."""
     s3_read_timeout_seconds: float = Field(default=3.0, gt=0, le=300)
     """Longest silence of S3 during a call."""
     s3_max_cached_tenants: int = Field(default=1024, ge=1)

@@ -26,10 +26,15 @@ class ConsoleSettings(ProcessSettings):
     model_config = SettingsConfigDict(frozen=True, extra="ignore", env_prefix="CONSOLE_")
 
     session_target: str
+    """`host:port` of the session service."""
     transcript_target: str
+    """`host:port` of the transcript service."""
     model_router_target: str
+    """`host:port` of the model router."""
     attachment_blob_target: str
+    """`host:port` of the attachment-blob service."""
     hook_target: str
+    """`host:port` of the hook service."""
     public_url: str = ""
     """The address in people's browsers, such as `https://console.example.com`.
 

@@ -14,11 +14,13 @@ class HookSettings(CpuWorkerSettings):
     model_config = SettingsConfigDict(env_prefix="HOOK_", frozen=True, extra="ignore")
 
     database_url: DatabaseUrl
+    """URL of PostgreSQL, as the role of the service."""
     database_owner_url: DatabaseUrl = ""
     """Used by `migrate` only."""
     database_direct_url: DatabaseUrl = ""
     """Used to listen for notifications if `database_url` leads to a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
+    """The largest number of connections of the pool."""
     session_target: str | None = None
     """`host:port` of the session service, which learns from this service which hooks have plugins.
 

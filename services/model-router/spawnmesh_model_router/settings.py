@@ -23,11 +23,13 @@ class ModelRouterSettings(ProcessSettings):
     )
 
     database_url: DatabaseUrl
+    """URL of PostgreSQL, as the role of the service."""
     database_owner_url: DatabaseUrl = ""
     """Only for `migrate`."""
     database_direct_url: DatabaseUrl = ""
     """For the listener, if `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=4, ge=1, le=1000)
+    """The largest number of connections of the pool."""
     database_timeout_seconds: float = Field(default=0.5, ge=0.01, le=60)
     """The longest wait of a model call for the database to count it.
 
@@ -48,6 +50,7 @@ class ModelRouterSettings(ProcessSettings):
     idle_timeout_seconds: float = Field(default=60.0, gt=0)
     """Between two events of an answer. Pings count as events."""
     connect_timeout_seconds: float = Field(default=5.0, gt=0)
+    """Time to connect to a provider."""
     tries_before_failover: int = Field(default=2, ge=1, le=10)
     """Calls of a candidate in total, while another candidate of the chain could take over."""
     tries_at_last_candidate: int = Field(default=8, ge=1, le=10)

@@ -25,10 +25,15 @@ class RunnerSettings(ProcessSettings):
     model_config = SettingsConfigDict(frozen=True, extra="ignore", env_prefix="RUNNER_")
 
     session_target: str
+    """`host:port` of the session service."""
     transcript_target: str
+    """`host:port` of the transcript service."""
     model_router_target: str
+    """`host:port` of the model router."""
     attachment_blob_target: str
+    """`host:port` of the attachment-blob service."""
     hook_target: str
+    """`host:port` of the hook service."""
     workspace_root: Path
     """Directory of the runs' workspaces.
 
@@ -44,9 +49,13 @@ class RunnerSettings(ProcessSettings):
     By default 1, and 0 if `max_runs` is less than 4. A single busy tenant cannot use them.
     """
     runner_id: str = Field(default_factory=_generated_runner_id, min_length=1, max_length=128)
+    """The name of this runner in claims and logs. The default is made of the host's name and a
+    random part.
+    """
     heartbeat_share: float = Field(default=1 / 3, gt=0, lt=0.9)
     """The pause between two heartbeats, as a share of the lease."""
     claim_wait_seconds: float = Field(default=20.0, ge=0, le=60)
+    """Time that one call for runs waits for the next one."""
     generate_timeout_seconds: float = Field(default=600.0, gt=0)
     """Timeout of a single model call, over all its candidates."""
     mcp_config_file: Path | None = None

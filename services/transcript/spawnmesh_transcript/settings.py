@@ -12,10 +12,13 @@ class TranscriptSettings(CpuWorkerSettings):
     model_config = SettingsConfigDict(env_prefix="TRANSCRIPT_")
 
     database_url: DatabaseUrl
+    """URL of PostgreSQL, as the role of the service."""
     database_owner_url: DatabaseUrl = ""
+    """URL of PostgreSQL as the owner of the schema. Only `migrate` uses it."""
     database_direct_url: DatabaseUrl = ""
     """For the listeners, if `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
+    """The largest number of connections of the pool."""
     attachment_blob_target: str | None = None
     """`host:port` of the blob store.
 
