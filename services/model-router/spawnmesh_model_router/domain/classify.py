@@ -48,7 +48,9 @@ _LOCKED_OUT: Final = StatusRule(
 )
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
 _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
-_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _MALFORMED | {Topic.BILLING, Topic.OVERLOADED})
+# A proxy often answers 5xx for each failure of the provider behind it. Its text has the cause, and
+# only a general text, such as "bad gateway", says no more than the status.
+_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _REFUSED - {Topic.NOT_FOUND})
 
 STATUS_RULES: Final[dict[int, StatusRule]] = {
     400: _REJECTED,
@@ -56,18 +58,39 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     403: _LOCKED_OUT,
     404: StatusRule(
         FailoverReason.MODEL_NOT_FOUND,
-        _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR},
+        _MALFORMED
+        | _MONEY
+        | _ACCESS
+        | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR, Topic.NOT_FOUND},
     ),
     408: _GAVE_UP,
     410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE}),
+    # Method, accepted types, length, address, type of the content, header fields.
+    **dict.fromkeys((405, 406, 411, 414, 415, 431), _REJECTED),
     422: StatusRule(FailoverReason.FORMAT, _REFUSED | {Topic.SILENCE}),
+    424: _FAULT,
     429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY),
+    451: _LOCKED_OUT,
     499: _GAVE_UP,
     504: _GAVE_UP,
     522: _GAVE_UP,
     524: _GAVE_UP,
     529: StatusRule(FailoverReason.OVERLOADED),
 }
+
+# If the text of a refused request says nothing, the response's own code or type may have one of these.
+_NAMED: Final = frozenset(
+    {
+        FailoverReason.RATE_LIMIT,
+        FailoverReason.OVERLOADED,
+        FailoverReason.BILLING,
+        FailoverReason.AUTH,
+        FailoverReason.AUTH_PERMANENT,
+        FailoverReason.CONTEXT_OVERFLOW,
+        FailoverReason.MODEL_NOT_FOUND,
+        FailoverReason.NO_FAILOVER,
+    }
+)
 
 # A limit that ends by itself: the text names its period or when it resets.
 _WINDOW: Final = re.compile(
@@ -145,7 +168,11 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
         return FailoverReason.NO_FAILOVER
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
         rule = _rule_of(evidence.status)
-        return _by_text(evidence, rule.overriding | _ALWAYS, echo_filter) or rule.reason
+        by_text = _by_text(evidence, rule.overriding | _ALWAYS, echo_filter)
+        if by_text is None and rule.reason is FailoverReason.FORMAT:
+            by_name = _by_name(name for name in evidence.names if name in evidence.given)
+            return by_name if by_name in _NAMED else rule.reason
+        return by_text or rule.reason
     names = (
         evidence.names
         if echo_filter is None

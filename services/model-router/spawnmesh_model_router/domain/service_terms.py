@@ -85,8 +85,8 @@ MODEL: Final = (
     rf"|unsupported) (?:{_MODEL}){_NOT_ITS}",
     rf"not a (?:valid|known|supported|recogni[sz]ed) (?:{_MODEL})|no endpoints found|no allowed providers",
     rf"{CANNOT} (?:find|resolve|locate|recogni[sz]e|route)(?: {INNER}){{0,4}} (?:{_MODEL})",
-    r"there is no (?:such )?model|no (?:provider|endpoint|deployment"
-    r"|backend)s? (?:\w+ )?for (?:the )?model|no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded"
+    r"there is no (?:such )?\W?model|no (?:provider|endpoint|deployment"
+    r"|backend)s? (?:\w+ )?for (?:the |this |that )?model|no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded"
     r"|found|named|called|available|with|matching|matches|match)",
     r"(?:(?:llm )?provider not provided|model (?:id|identifier|arn|name) is (?:invalid|not valid|unknown))",
     r"deployment.{0,40} (?:not found|does not exist)|on-demand throughput|modelnotfound\w*"
