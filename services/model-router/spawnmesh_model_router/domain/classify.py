@@ -17,10 +17,14 @@ from spawnmesh_model_router.domain.signals import SIGNALS, TOO_LARGE_FOR_A_MINUT
 
 @dataclass(frozen=True)
 class StatusRule:
-    """The reason of a status, and the topics of text that override it."""
+    """The reason of a status, and the topics of text that override it.
+
+    Some topics override every status, apart from those in `ignored`.
+    """
 
     reason: FailoverReason
     overriding: frozenset[Topic] = frozenset()
+    ignored: frozenset[Topic] = frozenset()
 
 
 # A response came over a connection with a trusted certificate, and from another machine than ours:
@@ -43,14 +47,15 @@ _REFUSED: Final = _ANSWERED - {
 _LOCKED_OUT: Final = StatusRule(
     FailoverReason.AUTH,
     frozenset(
-        {Topic.BANNED, Topic.GONE, Topic.SESSION, Topic.AUTH_PERMANENT, Topic.BILLING, Topic.THROTTLED}
+        {Topic.BANNED, Topic.GONE, Topic.SESSION, Topic.AUTH_PERMANENT, Topic.BILLING}
+        | {Topic.REFILL, Topic.PERIODIC, Topic.THROTTLED, Topic.PLAN}
     ),
 )
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
 _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
 # A proxy often answers 5xx for each failure of the provider behind it. Its text has the cause, and
 # only a general text, such as "bad gateway", says no more than the status.
-_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _REFUSED - {Topic.NOT_FOUND})
+_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _REFUSED - {Topic.NOT_FOUND, Topic.RATE})
 
 STATUS_RULES: Final[dict[int, StatusRule]] = {
     400: _REJECTED,
@@ -68,8 +73,10 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     # Method, accepted types, length, address, type of the content, header fields.
     **dict.fromkeys((405, 406, 411, 414, 415, 431), _REJECTED),
     422: StatusRule(FailoverReason.FORMAT, _REFUSED | {Topic.SILENCE}),
-    424: _FAULT,
-    429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY),
+    # The text is about another server, such as one with tools.
+    424: StatusRule(FailoverReason.SERVER_ERROR),
+    # A request that is too large for the tokens of a minute says so in the words of a context.
+    429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY, ignored=frozenset({Topic.CONTEXT})),
     451: _LOCKED_OUT,
     499: _GAVE_UP,
     504: _GAVE_UP,
@@ -78,7 +85,7 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     529: StatusRule(FailoverReason.OVERLOADED),
 }
 
-# If the text of a refused request says nothing, the response's own code or type may have one of these.
+# The response's own code or type may have one of these, if the text of a refused request has none.
 _NAMED: Final = frozenset(
     {
         FailoverReason.RATE_LIMIT,
@@ -168,7 +175,7 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
         return FailoverReason.NO_FAILOVER
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
         rule = _rule_of(evidence.status)
-        by_text = _by_text(evidence, rule.overriding | _ALWAYS, echo_filter)
+        by_text = _by_text(evidence, (rule.overriding | _ALWAYS) - rule.ignored, echo_filter)
         if by_text is None and rule.reason is FailoverReason.FORMAT:
             by_name = _by_name(name for name in evidence.names if name in evidence.given)
             return by_name if by_name in _NAMED else rule.reason

@@ -50,10 +50,11 @@ SESSION: Final = (
     r"会话(?:已)?(?:过期|失效|不存在)",
 )
 
-_MODEL: Final = r"models?|engine|deployment|foundation model|inference profile"
+_MODEL: Final = r"models?(?: or endpoint)?|engine|deployment|foundation model|inference profile"
 # A thing that a model has or makes, and not the model.
 _NOT_ITS: Final = (
-    r"(?! (?:output|response|content|parameters?|config\w*|arguments?|settings?|input|data|behaviou?r))"
+    r"(?! (?:output|response|content|parameters?|config\w*|arguments?|settings?|input|data|behaviou?r"
+    r"|turns?|roles?))"
 )
 _GONE: Final = (
     r"deprecated|deprecating|retired|decommissioned|discontinued|deactivated|sunset|shut.?down|removed"
@@ -86,8 +87,9 @@ MODEL: Final = (
     rf"not a (?:valid|known|supported|recogni[sz]ed) (?:{_MODEL})|no endpoints found|no allowed providers",
     rf"{CANNOT} (?:find|resolve|locate|recogni[sz]e|route)(?: {INNER}){{0,4}} (?:{_MODEL})",
     r"there is no (?:such )?\W?model|no (?:provider|endpoint|deployment"
-    r"|backend)s? (?:\w+ )?for (?:the |this |that )?model|no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded"
-    r"|found|named|called|available|with|matching|matches|match)",
+    r"|backend)s? (?:\w+ )?for (?:the |this |that )?model",
+    r"no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded|found|named|called"
+    r"|available|with|matching|matches|match)",
     r"(?:(?:llm )?provider not provided|model (?:id|identifier|arn|name) is (?:invalid|not valid|unknown))",
     r"deployment.{0,40} (?:not found|does not exist)|on-demand throughput|modelnotfound\w*"
     r"|deploymentnotfound",
@@ -102,7 +104,9 @@ MODEL: Final = (
     rf"models? (?:{_NOT_HERE})|models?{_NOT_NOW} unavailable|could not find provider|unknown provider"
     rf"|model_not_available"
     rf"|model_not_supported|(?:requested model is|model) not supported",
-    r"models? (?:\S{1,80} )?(?:is|are) not supported(?! (?:with|when|in))",
+    r"(?:model (?:\S{1,80} )?is|models (?:\S{1,80} )?are) not supported(?! (?:with|when|in))",
+    rf"model\W? (?:parameter |field )?is (?:invalid|not valid|incorrect)|model has no (?:{WORD} ){{0,2}}"
+    r"(?:price|entry|provider|endpoint|deployment|route|channel)s?",
     rf"(?:unable|not able|not allowed|no permission) to (?:access|use)(?: {WORD}){{0,3}} models?",
     rf"endpoint(?: for)? \S{{1,80}} is not running|dedicated endpoint(?: {WORD}){{0,3}} not running",
     r"model is (?:unavailable for free|not accessible|too large to be loaded)|try pulling it first",

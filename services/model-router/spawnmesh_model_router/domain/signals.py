@@ -102,7 +102,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     # The finish reason alone.
     row(Topic.REFUSAL, R.NO_FAILOVER, r"^(?:(?:image )?safety|recitation)$"),
     row(Topic.TLS, R.TLS_CERTIFICATE, *service.TLS),
-    row(Topic.LOGIN, R.AUTH, *account.LOGIN),
+    row(Topic.LOGIN, R.AUTH, *account.LOGIN, *account.REGION),
     row(Topic.TRANSCRIPT, R.FORMAT, *request.MISSING_FEATURE, *request.SHAPE),
     row(Topic.SESSION, R.SESSION_EXPIRED, *service.SESSION),
     row(Topic.GONE, R.MODEL_NOT_FOUND, *service.GONE),
