@@ -106,7 +106,7 @@ def test_a_failure_that_was_judged_before_is_judged_as_it_was_and_by_all_that_it
     for _ in range(2):
         assert classify(ModelFailure(status=429, message=said)) is FailoverReason.RATE_LIMIT
         assert classify(unlike) is FailoverReason.BILLING
-        assert classify(ModelFailure(status=408, message=said)) is FailoverReason.TIMEOUT
+        assert classify(ModelFailure(status=503, message=said)) is FailoverReason.SERVER_ERROR
 
 
 TOO_LARGE = "Request too large for model on tokens per min (TPM): Limit 30000, Requested 40000"

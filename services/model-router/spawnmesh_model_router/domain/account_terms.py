@@ -40,8 +40,10 @@ BILLING: Final = (
     r"billing hard limit|hard limit reached|maximum allowed .{0,30}spending limit|billing limit",
     r"billing (?:is |has )?(?:not (?:been )?)?(?:not active|not enabled|disabled|enabled on|inactive)",
     r"requires? billing to be enabled|(?:enable|activate|set up|check your) billing",
-    rf"budget (?:has been |was |is )?(?:exceeded|exhausted)|exceeded(?: {WORD}){{0,3}} budget|over budget"
-    r"|exceededbudget|budgetexceeded\w*",
+    r"cost.{0,60} exceeds? (?:your |the )?(?:\w+ )?(?:quota|balance|budget)",
+    rf"budget (?:limit )?(?:has been |was |is )?(?:exceeded|exhausted)|over budget"
+    rf"|exceeded(?: {WORD}){{0,3}} budget",
+    r"exceededbudget|budgetexceeded\w*",
     # A plan that does not contain the model or the API.
     r"not (?:available|included|supported|enabled|accessible|offered) (?:in|on|with|for|under|by) "
     rf"(?:your |the |this |a )?(?:{WORD} ){{0,2}}(?:plans?|subscriptions?|tier)",
@@ -116,6 +118,7 @@ RATE: Final = (
     r"max(?:imum)? (?:organization |account )?(?:number of requests|concurrency|rpm|tpm|rpd|tpd)",
     r"(?:tpm|rpm|rpd|tpd|qps|rps|itpm|otpm)",
     near(r"quotas?", r"exceed(?:s|ed|ing)?|exhausted|reached|used up|out of|depleted|over", 6),
+    rf"no (?:{WORD} )?(?:deployments?|accounts?|keys?) available.{{0,80}}\b(?:try again|retry|cool)",
     r"resource (?:has been )?exhausted|servicequotaexceededexception|model cooldown|cooling down",
     rf"(?:{_CALLS})(?: {WORD}){{0,2}} limit (?:has been |is |was )?(?:reached|exceeded|hit)",
     rf"limited to \d[\d,]*(?: {WORD}){{0,3}} (?:per|/|an?)\s?\w+",

@@ -55,7 +55,11 @@ _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
 _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
 # A proxy often answers 5xx for each failure of the provider behind it. Its text has the cause, and
 # only a general text, such as "bad gateway", says no more than the status.
-_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _REFUSED - {Topic.NOT_FOUND, Topic.RATE})
+_FAULT: Final = StatusRule(
+    FailoverReason.SERVER_ERROR, _REFUSED - {Topic.NOT_FOUND, Topic.THROTTLED, Topic.RATE}
+)
+# The credential that a gateway reports to be refused is its own.
+_GATEWAY: Final = StatusRule(FailoverReason.SERVER_ERROR, _FAULT.overriding - _ACCESS)
 
 STATUS_RULES: Final[dict[int, StatusRule]] = {
     400: _REJECTED,
@@ -79,6 +83,7 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY, ignored=frozenset({Topic.CONTEXT})),
     451: _LOCKED_OUT,
     499: _GAVE_UP,
+    502: _GATEWAY,
     504: _GAVE_UP,
     522: _GAVE_UP,
     524: _GAVE_UP,

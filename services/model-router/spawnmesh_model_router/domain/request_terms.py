@@ -49,7 +49,7 @@ _SUPPORTED: Final = (
     r"(?:not (?:currently |yet )?(?:supported|available|enabled|allowed)|unsupported|disabled)"
 )
 MISSING_FEATURE: Final = (
-    rf"no endpoints(?: found| available)? (?:that |which )?(?:can )?support(?:s|ing)? {WORD}",
+    rf"no endpoints(?: found| available)? (?:that |which )?(?:can )?(?:support|handle)(?:s|ing)? {WORD}",
     rf"(?:{_UNSUPPORTED})(?: {WORD}){{0,2}} (?:{_FEATURE})",
     rf"(?:{_FEATURE})(?: \S{{1,40}})? (?:is|are) (?:currently )?{_SUPPORTED}",
     rf"(?:unsupported|cannot read|can.?t read|no support for)(?: {WORD}){{0,2}} (?:{_FEATURE})",
@@ -114,8 +114,8 @@ LONG_CONTEXT: Final = (
     r"request too large|request entity too large|payload too large|request exceeds the maximum size"
     r"|(?:request|payload|body|content) (?:body |payload )?(?:size |length )?(?:is )?(?:too large"
     r"|exceeds the (?:size )?limit|exceeds the maximum (?:size|allowed|length|number))",
-    r"(?:prompt|input|messages?|conversation|request|context|text)(?: length| size)?(?: is| are"
-    r"| was)?(?: far| much)? too (?:long|large)",
+    r"(?:prompt|input|messages?|conversation|request|context|text)(?: length| size)?(?: \(\d[\d,]* tokens\))?"
+    r"(?: is| are| was)?(?: far| much)? too (?:long|large)",
     r"context (?:length|window|size|limit)(?: has been| was| is)? (?:exceeded|reached|full)"
     r"|contextwindowexceeded\w*|exceed context size\w*|^context overflow:|context window exceeds",
     r"greater than the context length|exceed(?:s|ed|ing)? (?:the |your "

@@ -63,7 +63,7 @@ _GONE: Final = (
 )
 _NOT_HERE: Final = (
     r"not (?:accessible|deployed|running|enabled|activated|allowed|active|loaded|installed|registered"
-    r"|configured|recogni[sz]ed|valid|downloaded|hosted|permitted|served|in the list)|inaccessible"
+    r"|configured|recogni[sz]ed|valid|downloaded|hosted|permitted|served|in the list)|inaccessible|unloaded"
     r"|disabled|inactive|unknown|unsupported(?! (?:with|when|in))"
 )
 _NOT_NOW: Final = r"(?!.{0,80}(?:temporar|overload|try again|busy|capacity|retry|later))"
@@ -84,6 +84,9 @@ MODEL: Final = (
     rf"(?:{_MODEL})(?: {INNER}){{0,3}} (?:not (?:be )?(?:found|resolved|located)|{NOT} exist)",
     rf"(?:unknown|no such|nonexistent|illegal|unavailable|invalid|unrecogni[sz]ed"
     rf"|unsupported) (?:{_MODEL}){_NOT_ITS}",
+    r"invalid (?:target|route|deployment|engine) (?:name|id)",
+    # The parameter at fault, as OpenAI and its imitations name it.
+    r"param['\"]:\s?['\"]model['\"]",
     rf"not a (?:valid|known|supported|recogni[sz]ed) (?:{_MODEL})|no endpoints found|no allowed providers",
     rf"{CANNOT} (?:find|resolve|locate|recogni[sz]e|route)(?: {INNER}){{0,4}} (?:{_MODEL})",
     r"there is no (?:such )?\W?model|no (?:provider|endpoint|deployment"
@@ -100,7 +103,7 @@ MODEL: Final = (
     rf" )?available|unavailable)",
     rf"(?:{_MODEL}){_NOT_NOW}(?: \S{{1,80}})? (?:{BE} )?(?:not (?:currently )?available|unavailable"
     rf"|not supported)"
-    r" (?:in|for|on|to|with|by|via|through|under)(?! (?:this model|tools|images))",
+    r" (?:in|for|on|to|with|by|via|through|under|when using)(?! (?:this model|tools|images))",
     rf"models? (?:{_NOT_HERE})|models?{_NOT_NOW} unavailable|could not find provider|unknown provider"
     rf"|model_not_available"
     rf"|model_not_supported|(?:requested model is|model) not supported",
@@ -118,6 +121,9 @@ MODEL: Final = (
 OUTAGE: Final = (
     r"degraded (?:function|service|state|performance)|(?:is|are|currently) degraded",
     r"(?:under|down for|scheduled|planned) maintenance|(?:major |partial |service )outage",
+    # A machine that broke down, and an answer of the server behind it.
+    r"(?:model|engine|runner|server|worker|backend|process)(?: (?:has|was|have been))? (?:crashed|reloaded"
+    r"|restarted)|returned (?:an? )?(?:http |status |code |error )*5\d\d|server connection error",
 )
 """The provider knows of its fault, whatever the status says."""
 
