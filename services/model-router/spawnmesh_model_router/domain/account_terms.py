@@ -81,7 +81,7 @@ REFILL: Final = (
     r"quota.{0,400}(?:retry in \d[\d.]*m?s?|retrydelay|quota metric)",
     r"quota exceeded for (?:quota )?metric",
     r"quota.{0,600}(?:quota\s?metric|quota\s?failure|docs/rate-limits)",
-    r"out of extra usage.{0,40}resets?",
+    r"out of extra usage.{0,40}resets?|in-flight requests",
     # The text offers more money, but the limit ends by itself.
     rf"(?:usage|rate|{PERIOD}|hours?|plan) limit.{{0,300}}try again (?:at|in|after|on) \d",
     rf"{PERIOD}(?: {WORD}){{0,2}} tokens? (?:limit|quota|allowance)",

@@ -31,7 +31,8 @@ REFUSAL: Final = (
     r" (?:moderation|safety|policy|guardrails?|filters?|content filter|sensitive|harmful|cybersecurity"
     r"|prohibited|recitation|copyright|violence|sexual|hate|self-harm|jailbreak)",
     r"guardrails? (?:\w+ )?(?:intervened|blocked|violation|triggered)|copyrighted (?:content|material)",
-    r"cyber policy|invalid prompt: your prompt was flagged|prompt (?:was )?(?:flagged|blocked)",
+    r"(?:input|output)(?:image|text|video|audio)?sensitive\w*|cyber policy",
+    r"invalid prompt: your prompt was flagged|prompt (?:was )?(?:flagged|blocked)",
     r"敏感|内容安全|违规内容|不当内容|安全审核|违反.{0,12}(?:政策|规定)",
 )
 """The content is refused by a policy."""

@@ -108,8 +108,8 @@ MODEL: Final = (
     rf"|model_not_available"
     rf"|model_not_supported|(?:requested model is|model) not supported",
     r"(?:model (?:\S{1,80} )?is|models (?:\S{1,80} )?are) not supported(?! (?:with|when|in))",
-    rf"model\W? (?:parameter |field )?is (?:invalid|not valid|incorrect)|model has no (?:{WORD} ){{0,2}}"
-    r"(?:price|entry|provider|endpoint|deployment|route|channel)s?",
+    rf"model\W? (?:parameter |field )?is (?:invalid|not valid|incorrect)|model\W?(?: id\W?)?(?: \S{{1,80}})?"
+    rf" has no (?:{WORD} ){{0,2}}(?:price|entry|provider|endpoint|deployment|route|channel)s?",
     rf"(?:unable|not able|not allowed|no permission) to (?:access|use)(?: {WORD}){{0,3}} models?",
     rf"endpoint(?: for)? \S{{1,80}} is not running|dedicated endpoint(?: {WORD}){{0,3}} not running",
     r"model is (?:unavailable for free|not accessible|too large to be loaded)|try pulling it first",
