@@ -54,7 +54,7 @@ _MODEL: Final = r"models?(?: or endpoint)?|engine|deployment|foundation model|in
 # A thing that a model has or makes, and not the model.
 _NOT_ITS: Final = (
     r"(?! (?:output|response|content|parameters?|config\w*|arguments?|settings?|input|data|behaviou?r"
-    r"|turns?|roles?))"
+    r"))"
 )
 _GONE: Final = (
     r"deprecated|deprecating|retired|decommissioned|discontinued|deactivated|sunset|shut.?down|removed"
