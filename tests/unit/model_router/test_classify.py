@@ -64,6 +64,42 @@ def test_tokens_per_minute_smaller_than_the_request_is_a_rate_limit(status: int 
     assert classify(ModelFailure(status=status, message=text)) is FailoverReason.RATE_LIMIT
 
 
+@pytest.mark.parametrize(
+    ("status", "text", "reason"),
+    [
+        (429, "Request too large: requested 30677 tokens > limit 30000 tokens", FailoverReason.RATE_LIMIT),
+        (405, "nobody knows this text", FailoverReason.FORMAT),
+        (451, "nobody knows this text", FailoverReason.AUTH),
+        (424, "Error of the tool server: 401 Unauthorized", FailoverReason.SERVER_ERROR),
+        (500, "Incorrect API key provided", FailoverReason.AUTH),
+        (502, "Incorrect API key provided", FailoverReason.SERVER_ERROR),
+        (500, "Bad gateway", FailoverReason.SERVER_ERROR),
+        (503, "Not Found", FailoverReason.SERVER_ERROR),
+        (403, "You have reached your weekly usage limit", FailoverReason.RATE_LIMIT),
+        (400, "The model has crashed", FailoverReason.SERVER_ERROR),
+        (400, '{"error": {"message": "x y", "param": "model"}}', FailoverReason.MODEL_NOT_FOUND),
+    ],
+)
+def test_text_overrides_a_status_only_where_it_says_more(
+    status: int, text: str, reason: FailoverReason
+) -> None:
+    assert classify(ModelFailure(status=status, message=text)) is reason
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("billing_error", FailoverReason.BILLING),
+        ("UnrecognizedClientException", FailoverReason.AUTH),
+        ("context_overflow", FailoverReason.CONTEXT_OVERFLOW),
+        ("timeout", FailoverReason.FORMAT),
+        ("server_error", FailoverReason.FORMAT),
+    ],
+)
+def test_code_of_a_refused_request_decides_if_its_text_does_not(code: str, reason: FailoverReason) -> None:
+    assert classify(ModelFailure(status=400, message="nobody knows this text", code=code)) is reason
+
+
 def test_full_disk_is_our_own_only_without_an_answer_of_a_provider() -> None:
     text = "No space left on device"
     assert classify(ModelFailure(message=text)) is FailoverReason.NO_FAILOVER

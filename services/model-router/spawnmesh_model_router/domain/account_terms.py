@@ -40,8 +40,10 @@ BILLING: Final = (
     r"billing hard limit|hard limit reached|maximum allowed .{0,30}spending limit|billing limit",
     r"billing (?:is |has )?(?:not (?:been )?)?(?:not active|not enabled|disabled|enabled on|inactive)",
     r"requires? billing to be enabled|(?:enable|activate|set up|check your) billing",
-    rf"budget (?:has been |was |is )?(?:exceeded|exhausted)|exceeded(?: {WORD}){{0,3}} budget|over budget"
-    r"|exceededbudget|budgetexceeded\w*",
+    r"cost.{0,60} exceeds? (?:your |the )?(?:\w+ )?(?:quota|balance|budget)",
+    rf"budget (?:limit )?(?:has been |was |is )?(?:exceeded|exhausted)|over budget"
+    rf"|exceeded(?: {WORD}){{0,3}} budget",
+    r"exceededbudget|budgetexceeded\w*",
     # A plan that does not contain the model or the API.
     r"not (?:available|included|supported|enabled|accessible|offered) (?:in|on|with|for|under|by) "
     rf"(?:your |the |this |a )?(?:{WORD} ){{0,2}}(?:plans?|subscriptions?|tier)",
@@ -57,7 +59,7 @@ BILLING: Final = (
     r"|free allocated quota (?:has been |is )?exceeded",
     r"extra usage,? not (?:your )?plan limits|(?:out of|add|buy|enable|draws? from"
     r"|requires?) (?:your )?extra usage|extra usage is required",
-    r"余额不足|欠费|充值|餘額不足|残高(?:が)?不足|잔액(?:이)?\s?부족|账户余额|套餐.{0,6}(?:到期|过期|不支持)",
+    r"(?:免费|用户|令牌|剩余)额度.{0,6}(?:用尽|耗尽|用完|不足)|余额不足|欠费|充值|餘額不足|残高(?:が)?不足|잔액(?:이)?\s?부족|账户余额|套餐.{0,6}(?:到期|过期|不支持)",
 )
 """Money is used up, a payment failed, or the account's plan does not contain the model."""
 
@@ -79,7 +81,7 @@ REFILL: Final = (
     r"quota.{0,400}(?:retry in \d[\d.]*m?s?|retrydelay|quota metric)",
     r"quota exceeded for (?:quota )?metric",
     r"quota.{0,600}(?:quota\s?metric|quota\s?failure|docs/rate-limits)",
-    r"out of extra usage.{0,40}resets?",
+    r"out of extra usage.{0,40}resets?|in-flight requests",
     # The text offers more money, but the limit ends by itself.
     rf"(?:usage|rate|{PERIOD}|hours?|plan) limit.{{0,300}}try again (?:at|in|after|on) \d",
     rf"{PERIOD}(?: {WORD}){{0,2}} tokens? (?:limit|quota|allowance)",
@@ -92,7 +94,7 @@ PERIODIC: Final = (
     rf"{PERIOD}(?:/{PERIOD})*(?: {WORD}){{0,3}} (?:limits?|quotas?|allowance|allocation|cap)",
     r"\d+[-\s]hours? limit|usage (?:limits?|cap|quota)|spend(?:ing)? (?:limit|cap)",
     rf"(?:{_USED}) (?:all of )?your(?: {WORD}){{0,4}} (?:limits?|allowance|allocation|usage|quota)",
-    r"request limit (?:reached|exceeded)|(?:limit|quota)s? (?:will |to )?(?:resets?|refresh|renews?)",
+    r"(?:limit|quota)s? (?:will |to )?(?:resets?|refresh|renews?)",
     rf"no(?: {WORD}){{0,2}} available (?:with|that have) quota",
     r"used (?:up )?all (?:of )?your (?:\w+ )?(?:requests|messages|tokens|calls)",
 )
@@ -116,6 +118,7 @@ RATE: Final = (
     r"max(?:imum)? (?:organization |account )?(?:number of requests|concurrency|rpm|tpm|rpd|tpd)",
     r"(?:tpm|rpm|rpd|tpd|qps|rps|itpm|otpm)",
     near(r"quotas?", r"exceed(?:s|ed|ing)?|exhausted|reached|used up|out of|depleted|over", 6),
+    rf"no (?:{WORD} )?(?:deployments?|accounts?|keys?) available.{{0,80}}\b(?:try again|retry|cool)",
     r"resource (?:has been )?exhausted|servicequotaexceededexception|model cooldown|cooling down",
     rf"(?:{_CALLS})(?: {WORD}){{0,2}} limit (?:has been |is |was )?(?:reached|exceeded|hit)",
     rf"limited to \d[\d,]*(?: {WORD}){{0,3}} (?:per|/|an?)\s?\w+",
@@ -160,6 +163,14 @@ LOGIN: Final = (
 )
 """A login is missing, or the credential may not use the model."""
 
+REGION: Final = (
+    r"(?:location|region|country|territory|countries) (?:is |are )?not supported|unsupported (?:country"
+    r"|countries|regions?)",
+    r"not (?:currently )?(?:available|supported|accessible) in your (?:country|region|location|area"
+    r"|territory)",
+)
+"""The provider does not serve the place of the caller."""
+
 TOKEN_REFRESH: Final = (
     rf"token refresh failed|{CANNOT} refresh .{{0,30}}token|invalid grant|re-?authenticat(?:e|ion)",
 )
@@ -194,11 +205,7 @@ AUTH: Final = (
     r"permission[-_\s]?(?:error|denied)|(?:insufficient|missing|sufficient|required) permissions?"
     r"|missing scopes?|insufficient scope|insufficient authentication scopes",
     rf"(?:{_ACT}) permission|lacks? (?:the )?(?:required )?(?:permission|scope|role)s?|user not found",
-    # The place or the origin of the caller.
-    r"(?:location|region|country|territory|countries) (?:is |are )?not supported|unsupported (?:country"
-    r"|region)",
-    r"not (?:currently )?(?:available|supported|accessible) in your (?:country|region|location|area"
-    r"|territory)",
+    # The origin of the caller.
     follows(r"(?:requests? from|referr?er|ip(?: address)?|origin)", r"blocked|not allowed|not permitted", 6),
     # An API that the account has to enable or to accept first.
     r"has not been used in project|service disabled|unregistered callers|callers? without established",

@@ -17,10 +17,16 @@ from spawnmesh_model_router.domain.signals import SIGNALS, TOO_LARGE_FOR_A_MINUT
 
 @dataclass(frozen=True)
 class StatusRule:
-    """The reason of a status, and the topics of text that override it."""
+    """The reason of a status, and the topics of text that override it.
+
+    Some topics override every status, apart from those in `ignored`. If no text does, a code or
+    type of the error overrides it with one of the reasons in `named`.
+    """
 
     reason: FailoverReason
     overriding: frozenset[Topic] = frozenset()
+    ignored: frozenset[Topic] = frozenset()
+    named: frozenset[FailoverReason] = frozenset()
 
 
 # A response came over a connection with a trusted certificate, and from another machine than ours:
@@ -43,12 +49,33 @@ _REFUSED: Final = _ANSWERED - {
 _LOCKED_OUT: Final = StatusRule(
     FailoverReason.AUTH,
     frozenset(
-        {Topic.BANNED, Topic.GONE, Topic.SESSION, Topic.AUTH_PERMANENT, Topic.BILLING, Topic.THROTTLED}
+        {Topic.BANNED, Topic.GONE, Topic.SESSION, Topic.AUTH_PERMANENT, Topic.BILLING}
+        | {Topic.REFILL, Topic.PERIODIC, Topic.THROTTLED, Topic.PLAN}
     ),
 )
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
-_REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
-_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _MALFORMED | {Topic.BILLING, Topic.OVERLOADED})
+# The reasons that the name of an error gives to a refused request.
+_NAMED: Final = frozenset(
+    {
+        FailoverReason.RATE_LIMIT,
+        FailoverReason.OVERLOADED,
+        FailoverReason.BILLING,
+        FailoverReason.AUTH,
+        FailoverReason.AUTH_PERMANENT,
+        FailoverReason.CONTEXT_OVERFLOW,
+        FailoverReason.MODEL_NOT_FOUND,
+        FailoverReason.NO_FAILOVER,
+    }
+)
+_REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED, named=_NAMED)
+# A proxy often answers 5xx for each failure of the provider behind it. Its text has the cause, and
+# only a general text, such as "bad gateway", says no more than the status.
+_FAULT: Final = StatusRule(
+    FailoverReason.SERVER_ERROR,
+    _REFUSED - {Topic.NOT_FOUND, Topic.THROTTLED, Topic.RATE},
+)
+# The credential that a gateway reports to be refused is its own.
+_GATEWAY: Final = StatusRule(FailoverReason.SERVER_ERROR, _FAULT.overriding - _ACCESS)
 
 STATUS_RULES: Final[dict[int, StatusRule]] = {
     400: _REJECTED,
@@ -56,13 +83,23 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     403: _LOCKED_OUT,
     404: StatusRule(
         FailoverReason.MODEL_NOT_FOUND,
-        _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR},
+        _MALFORMED
+        | _MONEY
+        | _ACCESS
+        | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR, Topic.NOT_FOUND},
     ),
     408: _GAVE_UP,
     410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE}),
-    422: StatusRule(FailoverReason.FORMAT, _REFUSED | {Topic.SILENCE}),
-    429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY),
+    # Method, accepted types, length, address, type of the content, header fields.
+    **dict.fromkeys((405, 406, 411, 414, 415, 431), _REJECTED),
+    422: StatusRule(FailoverReason.FORMAT, _REFUSED | {Topic.SILENCE}, named=_NAMED),
+    # The text is about another server, such as one with tools.
+    424: StatusRule(FailoverReason.SERVER_ERROR),
+    # A request that is too large for the tokens of a minute says so in the words of a context.
+    429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY, ignored=frozenset({Topic.CONTEXT})),
+    451: _LOCKED_OUT,
     499: _GAVE_UP,
+    502: _GATEWAY,
     504: _GAVE_UP,
     522: _GAVE_UP,
     524: _GAVE_UP,
@@ -132,6 +169,11 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
         and not echo_filter.is_own(evidence.status_wording)
     ):
         evidence = replace(evidence, status=None)
+    names = (
+        evidence.names
+        if echo_filter is None
+        else [name for name in evidence.names if _is_own_name(name, evidence, echo_filter)]
+    )
     if evidence.is_html and _is_transport(evidence.status):
         return _rule_of(evidence.status).reason
     if evidence.status == 402:
@@ -145,12 +187,10 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
         return FailoverReason.NO_FAILOVER
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
         rule = _rule_of(evidence.status)
-        return _by_text(evidence, rule.overriding | _ALWAYS, echo_filter) or rule.reason
-    names = (
-        evidence.names
-        if echo_filter is None
-        else [name for name in evidence.names if _is_own_name(name, evidence, echo_filter)]
-    )
+        by_text = _by_text(evidence, (rule.overriding | _ALWAYS) - rule.ignored, echo_filter)
+        if by_text is None and (by_name := _by_name(names)) in rule.named:
+            return by_name or rule.reason
+        return by_text or rule.reason
     topics = frozenset(Topic) if echo_filter is None and evidence.status is None else _ANSWERED
     found = _by_text(evidence, topics, echo_filter) or _by_name(names)
     if found is None and evidence.status is None and not evidence.texts:

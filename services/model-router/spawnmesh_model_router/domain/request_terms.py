@@ -8,8 +8,8 @@ IMAGE: Final = (
     rf"images?(?: {WORD}){{0,3}} exceeds?|images? (?:(?:is|are|was|were) )?too (?:large|big|small)",
     r"too many images|max(?:imum)? (?:allowed )?(?:number of )?images|at most \d+ images?|number of images",
     rf"{CANNOT} (?:process|decode|identify)(?: {WORD}){{0,2}} images?",
-    r"images? (?:is |are |was )?(?:not valid|corrupt\w*|damaged|unreadable)|multimodal file size"
-    r"|uploaded an unsupported image",
+    r"images? (?:is |are |was )?(?:not valid|corrupt\w*|damaged|unreadable)|not a valid image"
+    r"|multimodal file size|uploaded an unsupported image",
 )
 """The caller must send fewer, smaller or other images."""
 
@@ -19,7 +19,7 @@ REFUSAL: Final = (
     r"(?:stop|finish|block)[\s_]?reason[\"']?:?\s?[\"']?(?:refusal|(?:image )?safety|recitation"
     r"|blocklist|spii|prohibited)",
     rf"violat(?:es?|ed|ing|ions? of)(?: {WORD}){{0,4}} (?:{_POLICY})",
-    r"contentpolicyviolation\w*|moderation block(?:ed)?|jailbreak|content exists risk"
+    r"contentpolicyviolation\w*|moderation block(?:ed)?|jailbreak|content(?: \w+)? risk|risky? content"
     r"|requires moderation|refused by the model"
     r"|(?:considered|deemed|classified as|judged)(?: \w+)? (?:high[-\s]risk|risky|unsafe|harmful|sensitive)",
     r"prohibited content|data inspection failed|datainspectionfailed|prohibited use policy|new sensitive",
@@ -31,7 +31,8 @@ REFUSAL: Final = (
     r" (?:moderation|safety|policy|guardrails?|filters?|content filter|sensitive|harmful|cybersecurity"
     r"|prohibited|recitation|copyright|violence|sexual|hate|self-harm|jailbreak)",
     r"guardrails? (?:\w+ )?(?:intervened|blocked|violation|triggered)|copyrighted (?:content|material)",
-    r"cyber policy|invalid prompt: your prompt was flagged|prompt (?:was )?(?:flagged|blocked)",
+    r"(?:input|output)(?:image|text|video|audio)?sensitive\w*|cyber policy",
+    r"invalid prompt: your prompt was flagged|prompt (?:was )?(?:flagged|blocked)",
     r"敏感|内容安全|违规内容|不当内容|安全审核|违反.{0,12}(?:政策|规定)",
 )
 """The content is refused by a policy."""
@@ -49,10 +50,13 @@ _SUPPORTED: Final = (
     r"(?:not (?:currently |yet )?(?:supported|available|enabled|allowed)|unsupported|disabled)"
 )
 MISSING_FEATURE: Final = (
-    rf"no endpoints(?: found| available)? (?:that |which )?(?:can )?support(?:s|ing)? {WORD}",
+    rf"no endpoints(?: found| available)? (?:that |which )?(?:can )?(?:support|handle)(?:s|ing)? {WORD}",
     rf"(?:{_UNSUPPORTED})(?: {WORD}){{0,2}} (?:{_FEATURE})",
     rf"(?:{_FEATURE})(?: \S{{1,40}})? (?:is|are) (?:currently )?{_SUPPORTED}",
     rf"(?:unsupported|cannot read|can.?t read|no support for)(?: {WORD}){{0,2}} (?:{_FEATURE})",
+    rf"only supports?(?: {WORD}){{0,2}} (?:{_FEATURE})",
+    rf"(?:{_FEATURE})(?: {WORD}){{0,2}} must be (?:one of|set to|\W)",
+    r"supported (?:in|on|by|via|with) (?:the )?/?v\d/\w+",
     r"not a (?:multimodal|vision|chat|reasoning|thinking) model|requested .{1,80} does not support",
 )
 """The model lacks a feature that the request uses. Another model may have it."""
@@ -75,6 +79,7 @@ SHAPE: Final = (
     r"|was) (?:invalid|not valid)|schema must (?:be|have)|invalid function parameters",
     r"invalid (?:tool|function) (?:call|name|arguments|input)|tools?: tool names must be unique",
     r"invalid request format|(?:unknown|unsupported|unrecognized) (?:parameters?|params|arguments?)",
+    r"invalid (?:uri|data ur[il]|base64|mime type|media type)(?: format| string)?",
     r"no messages? provided|prompt failed validation|no previous (?:\w+ )?message|raise exception"
     r"|cannot (?:pass|use|specify|have|set|combine|send"
     r"|mix) both|unsupportedparamserror|malformed input request|deserialize the json body"
@@ -110,8 +115,8 @@ LONG_CONTEXT: Final = (
     r"request too large|request entity too large|payload too large|request exceeds the maximum size"
     r"|(?:request|payload|body|content) (?:body |payload )?(?:size |length )?(?:is )?(?:too large"
     r"|exceeds the (?:size )?limit|exceeds the maximum (?:size|allowed|length|number))",
-    r"(?:prompt|input|messages?|conversation|request|context|text)(?: length| size)?(?: is| are"
-    r"| was)?(?: far| much)? too (?:long|large)",
+    r"(?:prompt|input|messages?|conversation|request|context|text)(?: length| size)?(?: \(\d[\d,]* tokens\))?"
+    r"(?: is| are| was)?(?: far| much)? too (?:long|large)",
     r"context (?:length|window|size|limit)(?: has been| was| is)? (?:exceeded|reached|full)"
     r"|contextwindowexceeded\w*|exceed context size\w*|^context overflow:|context window exceeds",
     r"greater than the context length|exceed(?:s|ed|ing)? (?:the |your "

@@ -50,10 +50,11 @@ SESSION: Final = (
     r"会话(?:已)?(?:过期|失效|不存在)",
 )
 
-_MODEL: Final = r"models?|engine|deployment|foundation model|inference profile"
+_MODEL: Final = r"models?(?: or endpoint)?|engine|deployment|foundation model|inference profile"
 # A thing that a model has or makes, and not the model.
 _NOT_ITS: Final = (
-    r"(?! (?:output|response|content|parameters?|config\w*|arguments?|settings?|input|data|behaviou?r))"
+    r"(?! (?:output|response|content|parameters?|config\w*|arguments?|settings?|input|data|behaviou?r"
+    r"))"
 )
 _GONE: Final = (
     r"deprecated|deprecating|retired|decommissioned|discontinued|deactivated|sunset|shut.?down|removed"
@@ -62,7 +63,7 @@ _GONE: Final = (
 )
 _NOT_HERE: Final = (
     r"not (?:accessible|deployed|running|enabled|activated|allowed|active|loaded|installed|registered"
-    r"|configured|recogni[sz]ed|valid|downloaded|hosted|permitted|served|in the list)|inaccessible"
+    r"|configured|recogni[sz]ed|valid|downloaded|hosted|permitted|served|in the list)|inaccessible|unloaded"
     r"|disabled|inactive|unknown|unsupported(?! (?:with|when|in))"
 )
 _NOT_NOW: Final = r"(?!.{0,80}(?:temporar|overload|try again|busy|capacity|retry|later))"
@@ -83,11 +84,15 @@ MODEL: Final = (
     rf"(?:{_MODEL})(?: {INNER}){{0,3}} (?:not (?:be )?(?:found|resolved|located)|{NOT} exist)",
     rf"(?:unknown|no such|nonexistent|illegal|unavailable|invalid|unrecogni[sz]ed"
     rf"|unsupported) (?:{_MODEL}){_NOT_ITS}",
+    r"invalid (?:target|route|deployment|engine) (?:name|id)",
+    # The parameter at fault, as OpenAI and its imitations name it.
+    r"param['\"]:\s?['\"]model['\"]",
     rf"not a (?:valid|known|supported|recogni[sz]ed) (?:{_MODEL})|no endpoints found|no allowed providers",
     rf"{CANNOT} (?:find|resolve|locate|recogni[sz]e|route)(?: {INNER}){{0,4}} (?:{_MODEL})",
-    r"there is no (?:such )?model|no (?:provider|endpoint|deployment"
-    r"|backend)s? (?:\w+ )?for (?:the )?model|no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded"
-    r"|found|named|called|available|with|matching|matches|match)",
+    r"there is no (?:such )?\W?model|no (?:provider|endpoint|deployment"
+    r"|backend)s? (?:\w+ )?for (?:the |this |that )?model",
+    r"no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded|found|named|called"
+    r"|available|with|matching|matches|match)",
     r"(?:(?:llm )?provider not provided|model (?:id|identifier|arn|name) is (?:invalid|not valid|unknown))",
     r"deployment.{0,40} (?:not found|does not exist)|on-demand throughput|modelnotfound\w*"
     r"|deploymentnotfound",
@@ -98,11 +103,13 @@ MODEL: Final = (
     rf" )?available|unavailable)",
     rf"(?:{_MODEL}){_NOT_NOW}(?: \S{{1,80}})? (?:{BE} )?(?:not (?:currently )?available|unavailable"
     rf"|not supported)"
-    r" (?:in|for|on|to|with|by|via|through|under)(?! (?:this model|tools|images))",
+    r" (?:in|for|on|to|with|by|via|through|under|when using)(?! (?:this model|tools|images))",
     rf"models? (?:{_NOT_HERE})|models?{_NOT_NOW} unavailable|could not find provider|unknown provider"
     rf"|model_not_available"
     rf"|model_not_supported|(?:requested model is|model) not supported",
-    r"models? (?:\S{1,80} )?(?:is|are) not supported(?! (?:with|when|in))",
+    r"(?:model (?:\S{1,80} )?is|models (?:\S{1,80} )?are) not supported(?! (?:with|when|in))",
+    rf"model\W? (?:parameter |field )?is (?:invalid|not valid|incorrect)|model\W?(?: id\W?)?(?: \S{{1,80}})?"
+    rf" has no (?:{WORD} ){{0,2}}(?:price|entry|provider|endpoint|deployment|route|channel)s?",
     rf"(?:unable|not able|not allowed|no permission) to (?:access|use)(?: {WORD}){{0,3}} models?",
     rf"endpoint(?: for)? \S{{1,80}} is not running|dedicated endpoint(?: {WORD}){{0,3}} not running",
     r"model is (?:unavailable for free|not accessible|too large to be loaded)|try pulling it first",
@@ -114,6 +121,9 @@ MODEL: Final = (
 OUTAGE: Final = (
     r"degraded (?:function|service|state|performance)|(?:is|are|currently) degraded",
     r"(?:under|down for|scheduled|planned) maintenance|(?:major |partial |service )outage",
+    # A machine that broke down, and an answer of the server behind it.
+    r"(?:model|engine|runner|server|worker|backend|process)(?: (?:has|was|have been))? (?:crashed|reloaded"
+    r"|restarted)|returned (?:an? )?(?:http |status |code |error )*5\d\d|server connection error",
 )
 """The provider knows of its fault, whatever the status says."""
 

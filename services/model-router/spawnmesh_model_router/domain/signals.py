@@ -34,6 +34,7 @@ class Topic(Enum):
     SESSION = auto()
     GONE = auto()
     MODEL = auto()
+    NOT_FOUND = auto()
     VENDOR = auto()
     REFILL = auto()
     CONTEXT = auto()
@@ -101,12 +102,12 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     # The finish reason alone.
     row(Topic.REFUSAL, R.NO_FAILOVER, r"^(?:(?:image )?safety|recitation)$"),
     row(Topic.TLS, R.TLS_CERTIFICATE, *service.TLS),
-    row(Topic.LOGIN, R.AUTH, *account.LOGIN),
+    row(Topic.LOGIN, R.AUTH, *account.LOGIN, *account.REGION),
     row(Topic.TRANSCRIPT, R.FORMAT, *request.MISSING_FEATURE, *request.SHAPE),
     row(Topic.SESSION, R.SESSION_EXPIRED, *service.SESSION),
     row(Topic.GONE, R.MODEL_NOT_FOUND, *service.GONE),
     row(Topic.MODEL, R.MODEL_NOT_FOUND, *service.MODEL),
-    row(Topic.MODEL, R.MODEL_NOT_FOUND, r"^(?:error: )?(?:404 )?(?:page )?not found\.?$"),
+    row(Topic.NOT_FOUND, R.MODEL_NOT_FOUND, r"^(?:error: )?(?:404 )?(?:page )?not found\.?$"),
     # Zhipu sends its own error numbers with any HTTP status.
     row(Topic.BILLING, R.BILLING, rf"{ZHIPU_CODE}(?:1309|1311)", provider="zai"),
     row(Topic.BILLING, R.BILLING, r"余额不足|欠费", provider="zai"),
