@@ -138,9 +138,13 @@ class _Draft:
 
 
 class Drafts:
-    """The answers of a run, one after the other, while models give them."""
+    """The answers of a run, one after the other, while models give them.
 
-    def __init__(self) -> None:
+    Their numbers follow `newest_number`, which is that of the newest draft.
+    """
+
+    def __init__(self, newest_number: int = 0) -> None:
+        self.newest_number = newest_number
         self._answer: _SpokenAnswer | None = None
         self._spoke, self._closed = asyncio.Event(), asyncio.Event()
 
@@ -161,7 +165,7 @@ class Drafts:
 
     async def follow(self, write: WriteDraft, session_id: str, claim: transcript_pb.WriterClaim) -> None:
         """Write what is said until `close`. A failure delays watchers, and the run in no way."""
-        draft = _Draft(0)
+        draft = _Draft(self.newest_number)
         while not self._closed.is_set():
             await self._spoke.wait()
             self._spoke.clear()
@@ -171,6 +175,7 @@ class Drafts:
             attempt_count = answer.spoken.attempt_count
             if (draft.answer, draft.attempt_count) != (answer, attempt_count):
                 draft = _Draft(draft.number + 1, answer, attempt_count, is_open=True)
+                self.newest_number = draft.number
             if draft.is_open:
                 await self._pause(await self._write(write, session_id, claim, draft, answer))
 
