@@ -12,6 +12,8 @@ are sent nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions
 and the published files, as received. Schedules fire nothing by the clock and have no
 `upcoming_times`: `mesh.schedules.run` spawns their sessions. Of a cron line, only the number of its
 fields is checked. `sync.blocking(FakeMesh())` gives its blocking methods.
+
+Runs are scripted, apart from those of a worker: see `FakeMesh.working`.
 """
 
 import asyncio
