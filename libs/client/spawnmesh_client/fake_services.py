@@ -25,6 +25,7 @@ from spawnmesh_client.fake_budgets import FakeBudgets, usage_of
 from spawnmesh_client.fake_files import FakeFiles
 from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_live import WatchedFamily
+from spawnmesh_client.fake_operations import FakeOperations
 from spawnmesh_client.fake_records import Outcome, SessionRecord, now
 from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
 from spawnmesh_client.fake_runs import FakeRuns
@@ -38,7 +39,7 @@ _POLL_SECONDS = 0.01
 class FakeServices(FakeFiles):
     """Answer calls as the services do. A queued run runs when a later call looks at its session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, moves_payloads: bool = False) -> None:
         super().__init__(self._looked_at)
         self.script: deque[Outcome] = deque()
         self.refusals: deque[MeshError] = deque()
@@ -48,6 +49,7 @@ class FakeServices(FakeFiles):
         self._budgets = FakeBudgets(self.records)
         self.runs = FakeRuns(self.records, self._budgets, self._agents.get, self.published)
         self.transcripts = FakeTranscripts(self._looked_at)
+        self.operations = FakeOperations(self._looked_at, self._every_record, moves_payloads=moves_payloads)
         self._requests: dict[str, tuple[bytes, str]] = {}
         self._deleted: set[str] = set()
 

@@ -6,12 +6,17 @@
     assert result.text == "42"
 
 It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
-sessions, transcripts, files, agents, approvals, budgets, webhooks and schedules; every other call
-is refused. `Session.live` yields the text of each answer in two deltas before its entry. Webhooks
-are sent nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions, the ends of runs
-and the published files, as received. Schedules fire nothing by the clock and have no
-`upcoming_times`: `mesh.schedules.run` spawns their sessions. Of a cron line, only the number of its
-fields is checked. `sync.blocking(FakeMesh())` gives its blocking methods.
+sessions, transcripts, files, agents, approvals, budgets, webhooks, schedules and operations; every
+other call is refused with Unimplemented.
+
+- `Session.live` yields the text of each answer in two deltas before its entry.
+- Webhooks are sent nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions, the
+  ends of runs and the published files, as received.
+- Schedules fire nothing by the clock and have no `upcoming_times`: `mesh.schedules.run` spawns
+  their sessions. Of a cron line, only the number of its fields is checked.
+- Operations look at all entries, and move and recount nothing.
+
+`sync.blocking(FakeMesh())` gives its blocking methods.
 
 Runs are scripted, apart from those of a worker: see `FakeMesh.working`.
 """
@@ -66,13 +71,15 @@ class SpawnedTask:
 class FakeMesh(Mesh):
     """A mesh whose runs end as the test scripts them, in order, and without a script with "done".
 
-    A run that is queued runs when the program next looks at its session.
+    A run that is queued runs when the program next looks at its session, and an operation when the
+    program next gets it or waits for it. With `moves_payloads`, the tenant has large payloads moved
+    out of the database, as with its setting `stub_large_tool_payloads`.
     """
 
     _fake: FakeServices
 
-    def __init__(self) -> None:
-        services = FakeServices()
+    def __init__(self, *, moves_payloads: bool = False) -> None:
+        services = FakeServices(moves_payloads=moves_payloads)
         peers = {name: TokenPeer(_FakeConnection(name, services), "fake") for name in SERVICES}
         super().__init__(WireMesh(peers, _MESSAGE_BYTES))
         object.__setattr__(self, "_fake", services)
@@ -251,6 +258,7 @@ class _FakeConnection(Connection):
     ) -> Any:
         if not isinstance(request, AsyncIterator):
             require_valid(request)
+            request = deepcopy(request)
         return deepcopy(await self._handler(method, token())(request))
 
     async def stream(
@@ -267,10 +275,10 @@ class _FakeConnection(Connection):
                 return lambda request: handler(request, token)
         if name == "SpawnSession" and (parent := services.runs.record_of(token)) is not None:
             return lambda request: services.SpawnSession(_child(request, parent.session.session_id))
-        for one in (services, services.webhooks, services.schedules):
+        for one in (services, services.webhooks, services.schedules, services.operations):
             if handler := getattr(one, name, None):
                 return handler
-        raise MeshError(Reason.INTERNAL, f"FakeMesh has no {method.path}")
+        raise MeshError(Reason.UNKNOWN_RPC, f"FakeMesh has no {method.path}")
 
 
 def _child(request: Any, parent_session_id: str) -> Any:
