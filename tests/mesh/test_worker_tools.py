@@ -1,9 +1,7 @@
 """Models work with the tools of a worker, on a real mesh and on the one in memory."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,8 @@ from spawnmesh_client.tools import CurrentCall, ToolError, tool
 from spawnmesh_client.worker import Worker
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support.client.tool_worker import SERVICES, runner_token, working
 from tests.support.forking import ForkServer
 from tests.support.hook.plugin_process import serving
 from tests.support.mesh.both_meshes import Record, real, tenant
@@ -41,7 +39,6 @@ pytestmark = pytest.mark.timeout(420)
 
 SECONDS = 240.0
 Call = tuple[str, dict[str, Any]]
-Working = Callable[[Worker], AbstractAsyncContextManager[None]]
 
 
 def forecast(city: str, days: int = 1) -> dict[str, Any]:
@@ -65,23 +62,9 @@ async def answer(ctx: RunContext) -> str:
 @pytest.fixture
 async def runner(stack: Stack, tenant: str, real: Mesh) -> AsyncIterator[Mesh]:
     """Connect to the tenant as a worker."""
-    names = ("session", "transcript", "attachment-blob", "model-router", "hook")
-    token = TokenMinter("client", stack.keys / "client.pem").runner_token("ours", 3600, tenants=[tenant])
-    async with connect(targets={name: stack.targets[name] for name in names}, token=token) as mesh:
+    targets = {name: stack.targets[name] for name in SERVICES}
+    async with connect(targets=targets, token=runner_token(stack, tenant)) as mesh:
         yield mesh
-
-
-@asynccontextmanager
-async def working(runner: Mesh) -> AsyncIterator[None]:
-    """Answer the runs of the agent during the block."""
-    worker = Worker(runner)
-    worker.agent(CALLER)(answer)
-    async with asyncio.timeout(300), asyncio.TaskGroup() as group:
-        group.create_task(worker.run())
-        try:
-            yield
-        finally:
-            worker.stop()
 
 
 async def spawned(mesh: Mesh, *calls: Call, **agent: Any) -> Session:
@@ -110,7 +93,7 @@ async def record_of(session: Session) -> Record:
 
 async def both(real: Mesh, runner: Mesh, program: Callable[[Mesh], Awaitable[Record]]) -> Record:
     """Return the record of the program, which is the same on both meshes."""
-    async with working(runner):
+    async with working(runner, answer):
         record = await program(real)
     fake = FakeMesh()
     worker = Worker(fake)
@@ -197,7 +180,7 @@ async def test_run_without_an_answer_within_its_turns_fails(real: Mesh, runner: 
 
 
 async def test_watchers_see_answers_while_models_give_them(real: Mesh, runner: Mesh) -> None:
-    async with working(runner):
+    async with working(runner, answer):
         session = await spawned(real, ("forecast", {"city": "Paris"}))
         events = [one async for one in session.live()]
     drafts = [one for one in events if isinstance(one, EntryAppended) and one.completes_draft]
@@ -220,7 +203,7 @@ async def test_plugins_judge_the_calls(
     async with (
         serving(fork_server, "judge", stack.keys, tenant, cwd=tmp_path) as endpoint,
         connect(targets=targets, token=stack.client_token(tenant)) as client,
-        working(runner),
+        working(runner, answer),
     ):
         await client.plugins.register(
             Plugin("judge", endpoint, (HookKind.BEFORE_TOOL_CALL,), grants=(Grant.CONVERSATION_ACCESS,))
