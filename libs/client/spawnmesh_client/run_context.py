@@ -165,6 +165,7 @@ class RunContext:
         - Plugins may block or rewrite a call, and people approve it, as the agent's policy or a
           plugin wants: the run waits for them without a worker.
         - A message that interrupts the turn cuts the model and the tool short, and is read next.
+        - `on_text` gets the text of each answer in pieces; of one that broke off, it comes anew.
 
         Raises NoAnswer after `max_turn_count` turns of the run (0: as many as the agent may take,
         or 50) and if answers are cut off before they say anything; MODEL_REFUSED and
