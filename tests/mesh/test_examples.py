@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.mesh.shell import ROOT, shell
@@ -117,6 +118,24 @@ async def test_worker_answers_with_its_functions(
     assert words == f"{len(text.split())} words"
 
 
+async def test_model_works_with_the_tools_of_a_worker(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    calls = ['stock {"item": "chalk"}', 'stock {"item": "ink"}', 'order {"item": "ink", "count": 3}']
+    printed = await answered_by(
+        "tools_worker.py",
+        ("clerk",),
+        stack,
+        tmp_path,
+        tenant,
+        task="\n".join(calls),
+        profile={"system_prompt": f"You are the {CALLER}."},
+    )
+    assert printed == "3 x ink are ordered"
+    ended = json.loads((tmp_path / "ended.json").read_text())
+    assert "order-ink.txt" in await run(f"spawnmesh outputs {ended['session_id']}", stack, tmp_path, tenant)
+
+
 async def test_graph_of_langgraph_answers_with_a_model_and_a_child(
     stack: Stack, tmp_path: Path, tenant: dict[str, str]
 ) -> None:
@@ -151,12 +170,20 @@ async def test_transcript_is_imported_and_continued(
 
 
 async def answered_by(
-    program: str, agents: Sequence[str], stack: Stack, tmp_path: Path, tenant: dict[str, str]
+    program: str,
+    agents: Sequence[str],
+    stack: Stack,
+    tmp_path: Path,
+    tenant: dict[str, str],
+    *,
+    task: str = "Say hello.",
+    profile: dict[str, Any] | None = None,
 ) -> str:
     """Run the worker, and return its answer to the first of its agents. A signal ends it."""
     name = tenant["SPAWNMESH_TENANT"]
-    profiles = [json.dumps({"agent_id": agent, "spawnable_agents": ["*"]}) for agent in agents]
-    made = "\n".join(f"echo '{profile}' | spawnmesh agent put - >&2" for profile in profiles)
+    more = {"spawnable_agents": ["*"], **(profile or {})}
+    profiles = [json.dumps({"agent_id": agent, **more}) for agent in agents]
+    made = "\n".join(f"echo '{one}' | spawnmesh agent put - >&2" for one in profiles)
     chosen = " ".join(f"--agent {agent}" for agent in agents)
     minted = f"env -u SPAWNMESH_TOKEN spawnmesh token --runner --tenant {name} {chosen}"
     script = f"""
@@ -164,7 +191,7 @@ async def answered_by(
         export RUNNER_TOKEN=$({minted})
         python examples/{program} >&2 &
         trap "kill -TERM $!" EXIT
-        spawnmesh spawn 'Say hello.' --agent {agents[0]} --external --wait --json > {tmp_path}/ended.json
+        spawnmesh spawn '{task}' --agent {agents[0]} --external --wait --json > {tmp_path}/ended.json
         trap - EXIT
         kill -TERM $!
         wait $!

@@ -11,7 +11,7 @@ from tests.support.mesh.shell import ROOT, shell
 PAGE = (ROOT / "docs" / "howto" / "harness.md").read_text()
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TOKEN, SPAWN = (text for language, text in BLOCKS if language == "sh")
-WORKER, PROGRAM = (text for language, text in BLOCKS if language == "python")
+WORKER, TOOLS, TOOLS_TEST, PROGRAM = (text for language, text in BLOCKS if language == "python")
 
 
 async def test_harness_answers_the_runs_of_its_tenant_and_agent_alone(stack: Stack, tmp_path: Path) -> None:
@@ -56,6 +56,14 @@ async def test_worker_of_the_page_answers_and_stops_at_a_signal(stack: Stack, tm
         tmp_path,
     )
     assert "Reviewed by my worker: I am the scripted model" in printed
+
+
+async def test_tools_of_the_page_pass_their_test_on_a_mesh_in_memory(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "clerk.py").write_text(TOOLS)
+    (tmp_path / "test_clerk.py").write_text(TOOLS_TEST)
+    options = f"-q -p no:cacheprovider --rootdir {tmp_path} -c /dev/null"
+    printed = await shell(f"python -m pytest {options} {tmp_path / 'test_clerk.py'}", stack, tmp_path)
+    assert "1 passed" in printed
 
 
 async def states(tenant: str, stack: Stack, folder: Path) -> list[str]:

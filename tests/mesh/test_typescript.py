@@ -224,6 +224,44 @@ async def test_large_files_arrive_whole_although_the_upload_is_cut_and_are_downl
     assert cut_at, "the upload was not cut"
 
 
+async def test_program_searches_and_works_with_operations_plugins_models_and_files(
+    stack: Stack, programs: Path
+) -> None:
+    names = ("session", "transcript", "attachment-blob", "model-router", "hook")
+    targets = json.dumps({name: stack.targets[name] for name in names})
+    token = stack.client_token(await a_tenant(stack))
+    found = json.loads(await printed("resources.mjs", programs, TARGETS=targets, TOKEN=token))
+    search, operations = found.pop("search"), found.pop("operations")
+    answer, task = search["words"]
+    assert [answer[1:], task[1:]] == [["MESSAGE", True], ["MESSAGE", True]]
+    assert answer[0] > task[0], "the newest hit comes first"
+    assert search["pattern"] == [task]
+    assert (search["limited"], search["none"], search["refused"]) == (1, 0, True)
+    recounted, tiered, done, changed = operations.pop("examined")
+    assert recounted == tiered == done > 2
+    assert changed == 0
+    assert operations == {
+        "isSame": True,
+        "request": "RecountTranscript",
+        "listed": [
+            ["TierTranscript", True, "TierTranscript", "TierTranscript"],
+            ["RecountTranscript", True, "RecountTranscript", "RecountTranscript"],
+        ],
+        "disabled": [True, "TIER_DISABLED"],
+        "deleted": True,
+        "missing": True,
+        "elsewhere": True,
+    }
+    assert found == {
+        "answered": True,
+        "plugins": [["LLM_OUTPUT"], ["CONVERSATION_ACCESS"], 7, True, 0],
+        "models": 1,
+        "uploads": [True, 5000],
+        "run": ["SUCCEEDED", True],
+        "children": [0, [True]],
+    }
+
+
 async def test_readme_of_the_package_works_as_it_stands(stack: Stack, gateway: str, programs: Path) -> None:
     assert len(blocks(README)) == 1
     assert len(blocks(README)[0].strip().splitlines()) <= 15

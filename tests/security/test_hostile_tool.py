@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_client.turn_messages import text_message
 from spawnmesh_runner.clients.sandbox.sandbox import Sandbox
-from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.runner.fixtures import ScriptedMesh

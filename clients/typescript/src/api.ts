@@ -11,7 +11,7 @@ export type {
   ExpiryPolicy,
   JsonObject,
 } from "./approvals.js";
-export type { Attachment, FileReference } from "./attachments.js";
+export type { Attachment, FileReference, LocalAttachment } from "./attachments.js";
 export type {
   Budget,
   BudgetChange,
@@ -42,10 +42,36 @@ export {
   type Status,
   Unauthenticated,
   Unavailable,
+  Unimplemented,
 } from "./errors.js";
-export type { DownloadOptions, Files } from "./files.js";
+export type { DownloadOptions, DownloadUrl, Files, StoredUpload } from "./files.js";
 export type { LiveEvent, LiveOptions } from "./live.js";
 export type { Mesh, MeshOptions, SessionsOptions, SpawnOptions } from "./mesh.js";
+export type { Model, Models, ProviderKind } from "./models.js";
+export type {
+  Operation,
+  OperationRequest,
+  OperationResponse,
+  Operations,
+  OperationView,
+  RecountCounts,
+  TierAction,
+  TierCounts,
+  UnknownMessage,
+  WaitOptions,
+} from "./operations.js";
+export type {
+  DeliveryDecision,
+  FailurePolicy,
+  Grant,
+  HookKind,
+  Plugin,
+  PluginDeliveriesOptions,
+  PluginDelivery,
+  PluginProfile,
+  Plugins,
+  PluginWithSecret,
+} from "./plugins.js";
 export type { RetryPolicy } from "./retry.js";
 export type {
   CatchUpPolicy,
@@ -59,6 +85,7 @@ export type {
   ScheduleOptions,
   Schedules,
 } from "./schedules.js";
+export type { EntryKind, SearchHit, SearchOptions, SearchQuery } from "./search.js";
 export type { Peer, Services } from "./services.js";
 export type { InterruptOptions, OutputsOptions, PublishedFile, RunResult, Session } from "./session.js";
 export type { OnProgress } from "./transfers.js";

@@ -17,14 +17,13 @@ export interface FileReference {
   readonly newName?: string;
 }
 
-/**
- * A file to attach: by its content, in Node by its path, whose last component is its name, or by reference
- * to a file that the mesh has.
- */
-export type Attachment =
+/** A file of this program: by its content, or in Node by its path, whose last component is its name. */
+export type LocalAttachment =
   | { readonly name: string; readonly content: Uint8Array | string; readonly mimeType?: string }
-  | { readonly path: string; readonly name?: string; readonly mimeType?: string }
-  | FileReference;
+  | { readonly path: string; readonly name?: string; readonly mimeType?: string };
+
+/** A file to attach: one of this program, or by reference one that the mesh has. */
+export type Attachment = LocalAttachment | FileReference;
 
 /** The bytes of a file. */
 export interface Source {
@@ -121,8 +120,9 @@ export async function prepareAttachments(
   return { inline, uploads, references, names };
 }
 
-async function opened(
-  attachment: Exclude<Attachment, FileReference>,
+/** Open the file. Throws TypeError for a path in a browser, and the error of the file system. */
+export async function opened(
+  attachment: LocalAttachment,
   files: LocalFiles | undefined,
 ): Promise<Sendable> {
   const mimeType = attachment.mimeType ?? "";

@@ -75,6 +75,8 @@ export class DeadlineExceeded extends MeshError {}
 export class Cancelled extends MeshError {}
 /** Stored bytes differ from their hash. */
 export class DataLoss extends MeshError {}
+/** There is no such call: the mesh is of another version, or there is no mesh at this address. */
+export class Unimplemented extends MeshError {}
 /** A defect of the mesh. */
 export class Internal extends MeshError {}
 
@@ -91,6 +93,7 @@ const CLASSES = {
   DEADLINE_EXCEEDED: DeadlineExceeded,
   CANCELLED: Cancelled,
   DATA_LOSS: DataLoss,
+  UNIMPLEMENTED: Unimplemented,
   INTERNAL: Internal,
 };
 
@@ -110,6 +113,7 @@ const STATUS_OF: Partial<Record<Code, Status>> = {
   [Code.DeadlineExceeded]: "DEADLINE_EXCEEDED",
   [Code.Canceled]: "CANCELLED",
   [Code.DataLoss]: "DATA_LOSS",
+  [Code.Unimplemented]: "UNIMPLEMENTED",
 };
 
 /** The refusals for a status without details: a proxy, a gateway or the transport made it. */
@@ -119,6 +123,7 @@ const REASON_OF: Partial<Record<Status, readonly [Reason, string]>> = {
   RESOURCE_EXHAUSTED: ["POOL_EXHAUSTED", "has too much to do; call again later"],
   UNAUTHENTICATED: ["TOKEN_INVALID", "did not accept the credentials"],
   PERMISSION_DENIED: ["CALLER_NOT_ALLOWED", "does not allow the call"],
+  UNIMPLEMENTED: ["UNKNOWN_RPC", "has no such call"],
   UNAVAILABLE: ["DEPENDENCY_UNAVAILABLE", "does not answer; call again later"],
 };
 // RESOURCE_EXHAUSTED has two meanings, and only the texts of the implementations tell them apart.

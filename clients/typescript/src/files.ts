@@ -1,26 +1,48 @@
 // The files that are attached to the tenant's sessions, and those that runs have published.
 
+import { type LocalAttachment, type LocalFiles, opened } from "./attachments.js";
 import { downloadFile } from "./downloads.js";
 import { meshError } from "./errors.js";
 import type { AttachmentSet as WireSet } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
+import { dateOf } from "./names.js";
 import type { Connection } from "./session.js";
 import type { OnProgress } from "./transfers.js";
+import { uploadFile } from "./uploads.js";
 import { type AttachmentSet, setView } from "./views.js";
 
-/** Options of a download. */
+/** Options of a download or an upload. */
 export interface DownloadOptions {
-  /** Is called while the file is downloaded. */
+  /** Is called while the file is transferred. */
   readonly onProgress?: OnProgress;
   readonly signal?: AbortSignal;
+}
+
+/** A file that the tenant's store has. */
+export interface StoredUpload {
+  readonly uploadId: string;
+  readonly name: string;
+  readonly sizeBytes: number;
+}
+
+/** An address from which anybody can download one file for a short time. It is as secret as the file. */
+export interface DownloadUrl {
+  readonly url: string;
+  readonly expireTime: Date | undefined;
+}
+
+/** What files need of their mesh: without `upload`, requests cannot be streams. */
+export interface FilesConnection extends Connection {
+  readonly upload?: boolean;
+  readonly files?: LocalFiles;
 }
 
 const PAGE_SIZE = 500;
 
 /** List attachment sets and output sets, and download their files. */
 export class Files {
-  readonly #connection: Connection;
+  readonly #connection: FilesConnection;
 
-  constructor(connection: Connection) {
+  constructor(connection: FilesConnection) {
     this.#connection = connection;
   }
 
@@ -69,6 +91,34 @@ export class Files {
     }
     const { clock } = this.#connection;
     return downloadFile({ ...options, blobs: this.blobs, clock }, setId, file);
+  }
+
+  /**
+   * Upload a file to the tenant's store, where a later spawn with the same file finds it and sends nothing.
+   * The upload goes on where its connection broke, also when another program repeats it.
+   *
+   * Throws TypeError in a browser, the error of the file system, the reason of the signal, and MeshError.
+   */
+  async upload(file: LocalAttachment, options: DownloadOptions = {}): Promise<StoredUpload> {
+    const { upload = false, files, clock } = this.#connection;
+    if (!upload) throw new TypeError("uploads need Node, and the address of attachment-blob");
+    const { name, mimeType, source } = await opened(file, files);
+    try {
+      const context = { ...options, blobs: this.blobs, clock };
+      const uploadId = await uploadFile(context, { name, mimeType, source });
+      return { uploadId, name, sizeBytes: source.size };
+    } finally {
+      await source.close();
+    }
+  }
+
+  /**
+   * Return an address from which anybody can download one file for a short time. Throws FailedPrecondition
+   * DOWNLOAD_URLS_DISABLED unless the tenant has them.
+   */
+  async url(setId: string, name: string): Promise<DownloadUrl> {
+    const { url, expireTime } = await this.blobs.createDownloadUrl({ setId, name });
+    return { url, expireTime: dateOf(expireTime) };
   }
 
   private get blobs() {

@@ -21,12 +21,16 @@ import {
   SessionMode as WireMode,
   SessionView as WireView,
 } from "./gen/spawnmesh/session/v1/session_pb.js";
+import { Models } from "./models.js";
 import { valueOf } from "./names.js";
+import { Operations } from "./operations.js";
+import { Plugins } from "./plugins.js";
 import { newRequestId } from "./request_id.js";
 import { type Clock, DEFAULT_RETRY, type RetryPolicy, SYSTEM_CLOCK } from "./retry.js";
 import { Schedules } from "./schedules.js";
 import { type Peer, Services } from "./services.js";
-import { Session } from "./session.js";
+import { type SearchHit, type SearchOptions, type SearchQuery, search } from "./search.js";
+import { type RunResult, Session } from "./session.js";
 import { MeshTransport, type Token } from "./transport.js";
 import type { OnProgress } from "./transfers.js";
 import { uploadFile } from "./uploads.js";
@@ -132,6 +136,12 @@ export class Mesh {
   readonly approvals: Approvals;
   /** The files that are attached to sessions. */
   readonly files: Files;
+  /** The models that agents and spawns may name. */
+  readonly models: Models;
+  /** Long work, such as that of tiering and recounts. */
+  readonly operations: Operations;
+  /** Programs of the tenant that the mesh calls at hooks. */
+  readonly plugins: Plugins;
   /** Cron lines that spawn sessions. */
   readonly schedules: Schedules;
   /** Addresses outside of the mesh that are sent the events of the tenant. */
@@ -157,7 +167,12 @@ export class Mesh {
     });
     this.agents = new Agents(this.services);
     this.approvals = new Approvals(this.services);
-    this.files = new Files({ services: this.services, clock: this.#clock });
+    const connection = { services: this.services, clock: this.#clock };
+    const { files, canUpload = false } = platform;
+    this.files = new Files({ ...connection, ...(canUpload && { upload: true }), ...(files && { files }) });
+    this.models = new Models(this.services);
+    this.operations = new Operations(connection);
+    this.plugins = new Plugins(this.services);
     this.schedules = new Schedules(this.services);
     this.webhooks = new Webhooks(this.services);
   }
@@ -207,6 +222,25 @@ export class Mesh {
       nameFile(error, names);
       throw error;
     }
+  }
+
+  /**
+   * Spawn a session, and return its answer: a spawn and its result in one call. `waitMs` bounds the wait.
+   * Throws what `spawn` and `Session.result` throw.
+   */
+  async run(task: string, options: SpawnOptions & { waitMs?: number } = {}): Promise<RunResult> {
+    const { waitMs, signal } = options;
+    const session = await this.spawn(task, options);
+    return session.result({ ...(waitMs !== undefined && { timeoutMs: waitMs }), ...(signal && { signal }) });
+  }
+
+  /** Yield the places of a session's transcript as `Session.search` does. Throws NotFound. */
+  search(
+    sessionId: string,
+    query: SearchQuery,
+    options: SearchOptions = {},
+  ): AsyncGenerator<SearchHit, void, undefined> {
+    return search({ services: this.services, clock: this.#clock }, sessionId, query, options);
   }
 
   /** Return the session as it is now. Throws NotFound. */

@@ -13,10 +13,14 @@ import {
 import { downloadFile } from "./downloads.js";
 import { type Entry, entryView } from "./entries.js";
 import { MeshError, ResultTimeout, RunFailed } from "./errors.js";
-import type { Session as WireSession } from "./gen/spawnmesh/session/v1/session_pb.js";
+import {
+  type Session as WireSession,
+  SessionView as WireView,
+} from "./gen/spawnmesh/session/v1/session_pb.js";
 import { type LiveEvent, type LiveOptions, live, sessionEvents } from "./live.js";
 import { newRequestId } from "./request_id.js";
 import { type Clock, PATIENCE_MS, Patience } from "./retry.js";
+import { type SearchHit, type SearchOptions, type SearchQuery, search } from "./search.js";
 import type { Services } from "./services.js";
 import type { OnProgress } from "./transfers.js";
 import {
@@ -303,6 +307,29 @@ export class Session {
       }
     }
     if (released !== undefined) throw released;
+  }
+
+  /**
+   * Yield the places of the transcript that have these words, or match a pattern, newest first:
+   * `session.search("pump repaired")`, `session.search({ pattern: "P-\\d+" })`. With descendants, those of
+   * the sessions below follow. Pages are fetched as needed. The first search of a long transcript waits
+   * until it is indexed.
+   *
+   * Throws InvalidArgument SEARCH_REFUSED for a search that the mesh does not run.
+   */
+  search(query: SearchQuery, options: SearchOptions = {}): AsyncGenerator<SearchHit, void, undefined> {
+    return search(this.#connection, this.id, query, options);
+  }
+
+  /** Yield the sessions that runs of this one have spawned, newest first. Pages are fetched as needed. */
+  async *children(): AsyncGenerator<Session, void, undefined> {
+    const request = { filter: `parent_session_id = ${this.id}`, view: WireView.FULL };
+    let pageToken = "";
+    do {
+      const page = await this.wire.listSessions({ ...request, pageToken });
+      yield* page.sessions.map((child) => new Session(this.#connection, child));
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
   }
 
   /** Yield every entry of the transcript after `afterSeq`. Pages are fetched as needed. */

@@ -81,7 +81,7 @@ const BARE = [
   [Code.Unauthenticated, "no", "TOKEN_INVALID"],
   [Code.PermissionDenied, "no", "CALLER_NOT_ALLOWED"],
   [Code.ResourceExhausted, "Received message larger than max (9 vs. 8)", "MESSAGE_TOO_LARGE"],
-  [Code.Unimplemented, "no", "INTERNAL"],
+  [Code.Unimplemented, "no", "UNKNOWN_RPC"],
 ] as const;
 
 for (const [code, text, reason] of BARE) {

@@ -68,6 +68,10 @@ class FakeBudgets:
         record.budget = budget
         ids.append(session_id)
 
+    def is_used_up(self, record: SessionRecord) -> bool:
+        """Return whether a budget that the session shares refuses its next model call."""
+        return any(one.reached_limits for one in self.shared(record.session))
+
     def admits_call(self, record: SessionRecord) -> bool:
         """Count a model call of the running run, and return True.
 
@@ -162,7 +166,7 @@ class FakeBudgets:
     def _wake(self) -> None:
         """Queue the waiting runs whose budgets all have room."""
         for record in self._records.values():
-            if record.waits_for_budget and not any(one.reached_limits for one in self.shared(record.session)):
+            if record.waits_for_budget and not self.is_used_up(record):
                 record.leave_budget()
 
 

@@ -1,11 +1,18 @@
 """The files of a mesh in memory: uploads, attachment sets and output sets."""
 
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as rpc
-from spawnmesh.attachment_blob.v1.attachment_pb2 import SET_STATE_RELEASED, AttachmentSet, ReferencedFile
+from spawnmesh.attachment_blob.v1.attachment_pb2 import (
+    ENCODING_BASE64,
+    SET_STATE_RELEASED,
+    AttachmentSet,
+    InlineAttachment,
+    ReferencedFile,
+)
 from spawnmesh.attachment_blob.v1.upload_pb2 import UPLOAD_STATE_COMPLETE, Upload
 from spawnmesh.session.v1 import output_pb2, session_pb2
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
@@ -14,7 +21,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachments import Attachable, Attachment, mime_type_of
-from spawnmesh_client.fake_records import FakeFile, SessionRecord, file_of, inline_bytes, now
+from spawnmesh_client.fake_records import FakeFile, SessionRecord, file_of, now
 from spawnmesh_client.fake_refusals import spawn_undone
 
 
@@ -70,7 +77,7 @@ class FakeFiles:
 
     def attach(self, request: SpawnSessionRequest, session: session_pb2.Session) -> list[FakeFile]:
         """Return the files of the spawn, and write their receipt. Raises their refusals."""
-        found = [FakeFile(one.name, inline_bytes(one), one.mime_type) for one in request.attachments]
+        found = [FakeFile(one.name, _inline_bytes(one), one.mime_type) for one in request.attachments]
         for wanted in request.uploads:
             upload, data = self._uploads[wanted.upload_id]
             found.append(FakeFile(wanted.name or upload.name, data, upload.mime_type))
@@ -88,6 +95,15 @@ class FakeFiles:
             receipt.files.extend(map(file_of, found))
             receipt.rel_dir = f".spawnmesh/attachments/{receipt.set_id}"
             receipt.mount_path = request.attach_as.mount_path
+        return found
+
+    def published(self, request: output_pb2.PublishFilesRequest) -> list[FakeFile]:
+        """Return the files that a run publishes. Raises their refusals."""
+        found = [FakeFile(one.name, _inline_bytes(one), one.mime_type) for one in request.files]
+        for wanted in request.uploads:
+            upload, data = self._uploads[wanted.upload_id]
+            found.append(FakeFile(wanted.name or upload.name, data, upload.mime_type))
+        require_distinct(found)
         return found
 
     def _referenced(self, wanted: ReferencedFile) -> FakeFile:
@@ -125,6 +141,22 @@ def require_distinct(files: Sequence[FakeFile]) -> None:
                 facts={"index": index, "first_index": names.index(file.name)},
             )
         names.append(file.name)
+
+
+def _inline_bytes(file: InlineAttachment) -> bytes:
+    """Return the bytes of an inline file. Raises InvalidRequest for malformed base64."""
+    if file.HasField("data"):
+        return file.data
+    if file.encoding != ENCODING_BASE64:
+        return file.content.encode()
+    try:
+        return b64decode(file.content, validate=True)
+    except ValueError:
+        raise MeshError(
+            Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE,
+            f"{file.name} is no base64",
+            facts={"file": file.name},
+        ) from None
 
 
 def _require_readable(message: AttachmentSet) -> None:

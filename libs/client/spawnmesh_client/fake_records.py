@@ -1,7 +1,6 @@
 """The sessions of a mesh in memory: their runs, events and transcripts."""
 
 import hashlib
-from base64 import b64decode
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -9,12 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.attachment_blob.v1.attachment_pb2 import (
-    ENCODING_BASE64,
     SET_STATE_ATTACHED,
     SET_STATE_RELEASED,
     AttachmentFile,
     AttachmentSet,
-    InlineAttachment,
 )
 from spawnmesh.content.v1.message_pb2 import (
     ROLE_ASSISTANT,
@@ -30,7 +27,7 @@ from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry, EntryBody, Header, Label, SystemNote
 from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
@@ -98,6 +95,13 @@ class SessionRecord:
     budget: budget_pb2.SessionBudget | None = None
     budget_wait_end: datetime | None = None
     budget_used: str = ""
+    newest_epoch: int = 0
+    worker_epoch: int = 0
+    """The epoch at which a worker holds the live run. 0 if none does."""
+    first_epoch: int = 0
+    """The epoch at which a worker claimed the run first."""
+    is_urgent: bool = False
+    """True while a text waits that interrupts the turn of a worker."""
 
     @property
     def is_live(self) -> bool:
@@ -170,12 +174,41 @@ class SessionRecord:
         self.read_texts()
         self._add_run_event()
 
-    def publish(self, files: Sequence[FakeFile]) -> None:
+    def claim(self) -> None:
+        """Give the queued run to a worker. The task is in the transcript; later texts wait."""
+        run = self.session.latest_run
+        run.state, run.attempt_count = session_pb2.RUN_STATE_RUNNING, run.attempt_count + 1
+        self.newest_epoch += 1
+        if run.epoch == 0:
+            self.first_epoch = self.newest_epoch
+        run.epoch = self.worker_epoch = self.newest_epoch
+        if not run.HasField("start_time"):
+            run.start_time.CopyFrom(now())
+        if not any(entry.body.message.role == ROLE_USER for entry in self.entries):
+            self.read = self.texts.pop(0)
+            self.add_message(ROLE_USER, self.read)
+        self._add_run_event()
+
+    def requeue(self) -> None:
+        """Take the run from its worker, which hands it back."""
+        self.worker_epoch = 0
+        self.session.latest_run.state = session_pb2.RUN_STATE_QUEUED
+        self.session.latest_run.attempt_count -= 1
+        self._add_run_event()
+
+    def accept(self, entry_id: str, text: str) -> None:
+        """End the run of a worker with its answer, which is an entry."""
+        self.session.latest_run.result_text = text
+        self.add_entry(EntryBody(label=Label(entry_id=entry_id, kind=LABEL_KIND_FINAL)))
+        self.session.latest_run.state = session_pb2.RUN_STATE_SUCCEEDED
+        self._end_run()
+
+    def publish(self, files: Sequence[FakeFile], request_id: str = "") -> None:
         """Publish the files for the running run."""
         run, number = self.session.latest_run, len(self.outputs) + 1
         output = OutputSet(
             set_id=new_id(IdKind.ATTACHMENT_SET), session_id=run.session_id, run_id=run.run_id,
-            request_id=f"publish:{number}", files=map(file_of, files),
+            request_id=request_id or f"publish:{number}", files=map(file_of, files),
             total_bytes=sum(len(file.data) for file in files), publish_time=now(),
         )  # fmt: skip
         self.outputs.append((output, files))
@@ -300,7 +333,11 @@ class SessionRecord:
             run.state = _END_STATES.get(outcome.error_reason, session_pb2.RUN_STATE_FAILED)
             run.error_reason = reason_number(outcome.error_reason)
             run.error_message = outcome.error_message
-        self.held, run.budget_session_id = False, ""
+        self._end_run()
+
+    def _end_run(self) -> None:
+        run = self.session.latest_run
+        self.held, self.worker_epoch, self.is_urgent, run.budget_session_id = False, 0, False, ""
         run.end_time.CopyFrom(now())
         self._add_run_event()
         if self.session.mode == session_pb2.SESSION_MODE_RUN:
@@ -363,22 +400,6 @@ def file_of(file: FakeFile) -> AttachmentFile:
         name=file.name, size_bytes=len(file.data), sha256=hashlib.sha256(file.data).hexdigest(),
         mime_type=file.mime_type,
     )  # fmt: skip
-
-
-def inline_bytes(file: InlineAttachment) -> bytes:
-    """Return the bytes of an inline file. Raises InvalidRequest for malformed base64."""
-    if file.HasField("data"):
-        return file.data
-    if file.encoding != ENCODING_BASE64:
-        return file.content.encode()
-    try:
-        return b64decode(file.content, validate=True)
-    except ValueError:
-        raise MeshError(
-            Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE,
-            f"{file.name} is no base64",
-            facts={"file": file.name},
-        ) from None
 
 
 def now() -> Timestamp:

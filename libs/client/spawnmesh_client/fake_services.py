@@ -13,7 +13,6 @@ from spawnmesh.session.v1 import session_service_pb2 as rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
-from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, invalid, not_found
 from spawnmesh_core.ids import IdKind, new_id
@@ -26,9 +25,12 @@ from spawnmesh_client.fake_budgets import FakeBudgets, usage_of
 from spawnmesh_client.fake_files import FakeFiles
 from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_live import WatchedFamily
+from spawnmesh_client.fake_operations import FakeOperations
 from spawnmesh_client.fake_records import Outcome, SessionRecord, now
 from spawnmesh_client.fake_refusals import id_reused, run_ended, run_state, session_state
+from spawnmesh_client.fake_runs import FakeRuns
 from spawnmesh_client.fake_schedules import FakeSchedules
+from spawnmesh_client.fake_transcripts import FakeTranscripts
 from spawnmesh_client.fake_webhooks import FakeWebhooks
 
 _POLL_SECONDS = 0.01
@@ -37,7 +39,7 @@ _POLL_SECONDS = 0.01
 class FakeServices(FakeFiles):
     """Answer calls as the services do. A queued run runs when a later call looks at its session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, moves_payloads: bool = False) -> None:
         super().__init__(self._looked_at)
         self.script: deque[Outcome] = deque()
         self.refusals: deque[MeshError] = deque()
@@ -45,6 +47,9 @@ class FakeServices(FakeFiles):
         self._agents = FakeAgents()
         self.schedules = FakeSchedules(self.SpawnSession, self._agents)
         self._budgets = FakeBudgets(self.records)
+        self.runs = FakeRuns(self.records, self._budgets, self._agents.get, self.published)
+        self.transcripts = FakeTranscripts(self._looked_at)
+        self.operations = FakeOperations(self._looked_at, self._every_record, moves_payloads=moves_payloads)
         self._requests: dict[str, tuple[bytes, str]] = {}
         self._deleted: set[str] = set()
 
@@ -111,7 +116,10 @@ class FakeServices(FakeFiles):
         record = self._looked_at(request.session_id)
         latest = record.session.latest_run
         if record.is_live and request.run_id in ("", latest.run_id):
-            record.interrupt()
+            if record.worker_epoch:  # It ends the run itself.
+                latest.interrupt_time.CopyFrom(now())
+            else:
+                record.interrupt()
         return rpc.InterruptRunResponse(run=record.run(request.run_id or latest.run_id))
 
     async def KillSession(self, request: rpc.KillSessionRequest) -> rpc.KillSessionResponse:
@@ -143,11 +151,6 @@ class FakeServices(FakeFiles):
             self._deleted.add(record.session.session_id)
             del self.records[record.session.session_id]
         return rpc.DeleteSessionResponse(deleted_session_count=len(family), killed_run_count=killed)
-
-    async def ListEntries(self, request: Any) -> transcript_rpc.ListEntriesResponse:
-        entries = self._looked_at(request.session_id).entries
-        page = [entry for entry in entries if entry.seq > request.after_seq][: request.page_size or 100]
-        return transcript_rpc.ListEntriesResponse(entries=page, head=transcript_rpc.Head(seq=len(entries)))
 
     async def SearchEntries(self, request: Any) -> search_rpc.SearchEntriesResponse:
         words = [rf"(?i)\b{re.escape(word)}\b" for word in request.words.split()]
@@ -231,7 +234,8 @@ class FakeServices(FakeFiles):
         """Return the record after its queued run, if any, has run as scripted."""
         record = self._record(session_id)
         record.expire()
-        if record.is_live and not (record.held or record.pending or record.waits_for_budget):
+        is_waiting = record.held or record.pending or record.waits_for_budget
+        if record.is_live and not is_waiting and not self.runs.waits_for_worker(record):
             record.start_run()
             while self._budgets.admits_call(record):
                 if not self._take_step(record, self._next_outcome()):
@@ -293,8 +297,10 @@ class FakeServices(FakeFiles):
             record.texts.append(request.text)
             if not record.is_live:
                 record.queue_run()
-            elif record.pending and isinstance(request, rpc.InterruptRunRequest):
-                record.resume(approval_pb2.APPROVAL_STATE_WITHDRAWN)
+            elif isinstance(request, rpc.InterruptRunRequest):
+                record.is_urgent = record.worker_epoch > 0
+                if record.pending:
+                    record.resume(approval_pb2.APPROVAL_STATE_WITHDRAWN)
         return record.session.latest_run
 
     def _record(self, session_id: str) -> SessionRecord:

@@ -1,31 +1,20 @@
 """The run that a worker's function works on: its task, its files, its context and its calls."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spawnmesh.content.v1.message_pb2 import (
-    ROLE_ASSISTANT,
-    ROLE_USER,
-    ContentBlock,
-    Message,
-    Role,
-    Text,
-    TokenUsage,
-)
-from spawnmesh.model_router.v1.generation_pb2 import STOP_REASON_REFUSAL
-from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest
-from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_USER, Message, Role, TokenUsage
+from spawnmesh.model_router.v1.generation_pb2 import STOP_REASON_REFUSAL, Completion
+from spawnmesh.model_router.v1.model_router_service_pb2 import GenerationEvent
 from spawnmesh.session.v1 import run_service_pb2 as runs
 from spawnmesh.session.v1.budget_pb2 import AwaitBudgetRequest
 from spawnmesh.session.v1.budget_service_pb2_grpc import BudgetServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_pb2 import RUN_STATE_RUNNING
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
-from spawnmesh.transcript.v1.entry_pb2 import Entry as EntryMessage
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, EntryFilter
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
@@ -35,25 +24,26 @@ from spawnmesh_client.attachments import Attachable
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.contexts import assemble_context
 from spawnmesh_client.entries import entry_view
+from spawnmesh_client.model_calls import ModelOptions, call_model, model_request
+from spawnmesh_client.model_messages import messages_for_model
 from spawnmesh_client.outputs import OutputSet
+from spawnmesh_client.repeated_calls import call_again
 from spawnmesh_client.resource_views import Agent
-from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.run_files import SETS_DIRECTORY, fetch_set, prepared_output
+from spawnmesh_client.run_stops import RunGivenUp
 from spawnmesh_client.session import Session, session_view
-from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.tool_loop import DEFAULT_MAX_TURN_COUNT, ToolLoop, TurnRecord
+from spawnmesh_client.tools import Tool, by_name, tool
+from spawnmesh_client.turn_messages import text_message
+from spawnmesh_client.unfinished_turn import open_calls
 from spawnmesh_client.view_of import view_of
 from spawnmesh_client.views import Entry, Usage
 
-_RETRY_SECONDS = 60.0
-_GENERATE_SECONDS = 3600.0
 _PUBLISH_SECONDS = 60.0
 _TOKEN_BUDGET = 100_000
 _PAUSE_SECONDS = 0.1
+_CALL_PAGE = 64
 _LONGEST_PAUSE_SECONDS = 10.0
-
-
-class RunGivenUp(Exception):
-    """The run waits for its budget without a runner, or it has ended: stop its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +84,26 @@ class RunContext:
     appended: int = 0
     children: set[str] = field(default_factory=set, repr=False)
     """The children that this run has spawned."""
-    has_urgent_message: bool = False
-    """True while a message waits with which a caller has interrupted the turn.
-
-    Look at it between two steps, at a place where the work can stop: keep what was said, call
-    `read_inbox`, which sets it to False, and go on with `task`. A function that does not look at it
-    is called again with the message after its answer.
-    """
+    urgent: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """Set while a message waits with which a caller has interrupted the turn."""
+    is_interrupted: bool = False
+    """True once a caller has interrupted the run. The function is cancelled then."""
     inbox_read_count: int = field(default=0, repr=False)
     is_given_up: bool = False
     """True from the moment at which the run waits for its budget."""
     budget_pause_seconds: float = field(default=_PAUSE_SECONDS, repr=False)
+    turns: TurnRecord = field(default_factory=TurnRecord, repr=False)
+    """The turns that `run_tools` has taken."""
+
+    @property
+    def has_urgent_message(self) -> bool:
+        """True while a message waits with which a caller has interrupted the turn.
+
+        Look at it between two steps, at a place where the work can stop: keep what was said, call
+        `read_inbox`, which sets it to False, and go on with `task`. A function that does not look
+        at it is called again with the message after its answer.
+        """
+        return self.urgent.is_set()
 
     async def assemble(self, *, token_budget: int = 0, model: str = "") -> AssembledContext:
         """Return what a model would read of the transcript, without the system prompt."""
@@ -115,7 +114,7 @@ class RunContext:
             token_budget=budget,
             model=model,
         )
-        messages = tuple(message for entry in found.entries if (message := _said(entry)) is not None)
+        messages = tuple(messages_for_model(found.entries))
         return AssembledContext(tuple(map(entry_view, found.entries)), messages, found.token_count)
 
     async def generate(
@@ -133,29 +132,50 @@ class RunContext:
         SESSION_BUDGET_EXCEEDED if a budget that the session shares is used up: let it pass, or call
         `wait_for_budget`.
         """
-        messages = [_message(ROLE_USER, prompt)] if prompt else (await self.assemble()).messages
-        models = [model] if model else list(self.claimed.models)
-        request = GenerateRequest(
-            model=models[0] if models else "",
-            fallback_models=models[1:],
-            system_prompt=self.agent.system_prompt if system_prompt is None else system_prompt,
-            messages=messages,
-            session_id=self.session.session_id,
-            thinking=self.claimed.thinking,
-        )
+        messages = [text_message(ROLE_USER, prompt)] if prompt else (await self.assemble()).messages
+        options = ModelOptions(system_prompt, model, on_text)
+        request = model_request(self.claimed, options, messages)
+
+        def tell(event: GenerationEvent) -> None:
+            if event.HasField("text_delta") and on_text is not None:
+                on_text(event.text_delta.text)
+
         peer = self.mesh.wire.service("model-router")
-        stub = ModelRouterServiceStub(peer.channel)
-        try:
-            async for answer in peer.stream(stub.Generate, request, timeout_seconds=_GENERATE_SECONDS):
-                for event in answer.events:
-                    if event.HasField("text_delta") and on_text is not None:
-                        on_text(event.text_delta.text)
-                    elif event.HasField("completion"):
-                        return self._completed(event.completion)
-        except MeshError as error:
-            _add(self.usage, _used_usage(error.facts))
-            raise
-        raise MeshError(Reason.STREAM_BROKEN, "the model router ended the answer without a completion")
+        return self.generated(await call_model(peer, request, self.usage, tell))
+
+    async def run_tools(
+        self,
+        tools: Iterable[Tool | Callable[..., Any]],
+        *,
+        system_prompt: str | None = None,
+        model: str = "",
+        max_turn_count: int = 0,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generated:
+        """Let a model work with tools until it answers without calling one, and return that answer.
+
+        Each turn reads the inbox and the transcript, asks the models of the run, and makes the
+        calls of the answer in order. Answers and results are in the transcript, and watchers see an
+        answer while the model gives it. Return the answer from the function, and it is offered as
+        it is; a function that is called again, also by another worker, goes on behind the newest
+        turn.
+
+        - The model reads a ToolError and a refusal of the mesh as the result of its call; of any
+          other exception, it reads that the tool failed.
+        - Plugins may block or rewrite a call, and people approve it, as the agent's policy or a
+          plugin wants: the run waits for them without a worker.
+        - A message that interrupts the turn cuts the model and the tool short, and is read next.
+        - `on_text` gets the text of each answer in pieces; of one that broke off, it comes anew.
+
+        Raises NoAnswer after `max_turn_count` turns of the run (0: as many as the agent may take,
+        or 50) and if answers are cut off before they say anything; MODEL_REFUSED and
+        SESSION_BUDGET_EXCEEDED as `generate`; RunGivenUp if the run waits: let it pass; TypeError
+        and ValueError for tools that are none.
+        """
+        found = [one if isinstance(one, Tool) else tool(one) for one in tools]
+        options = ModelOptions(system_prompt, model, on_text)
+        limit = max_turn_count or self.agent.max_turn_count or DEFAULT_MAX_TURN_COUNT
+        return self.generated(await ToolLoop(self, by_name(found), options, limit).run())
 
     async def wait_for_budget(self) -> None:
         """Give the run up after a model call was refused with SESSION_BUDGET_EXCEEDED, until its
@@ -183,7 +203,7 @@ class RunContext:
         """Append a message to the transcript and return the id of its entry."""
         self.appended += 1
         key = f"{self.run_id}:{self.claimed.run.epoch}:{self.appended}"
-        return await self._append(key, _message(role, text))
+        return await self.append_entries(key, EntryBody(message=text_message(role, text)))
 
     async def spawn(self, task: str, **options: Any) -> Session:
         """Spawn a child of the session, with the options of `Mesh.spawn`."""
@@ -235,7 +255,8 @@ class RunContext:
         request = transcripts.AcquireWriterRequest(session_id=self.session.session_id, claim=self.writer)
         await call_again(peer, TranscriptServiceStub(peer.channel).AcquireWriter, request)
         self.task = await self._newest_task()
-        await self.read_inbox()
+        if not await self._has_open_calls():  # They come before what is said next.
+            await self.read_inbox()
         if self.session.receipt is not None:
             directory = self.workspace / self.session.receipt.rel_dir
             await fetch_set(self.mesh.wire, self.session.receipt.set_id, directory)
@@ -251,13 +272,14 @@ class RunContext:
         peer = self.mesh.wire.service("session")
         stub = RunServiceStub(peer.channel)
         while True:
-            self.has_urgent_message = False  # Unless a heartbeat says so while the inbox is asked.
+            self.urgent.clear()  # Unless a heartbeat says so while the inbox is asked.
             waiting = (await call_again(peer, stub.ListInbox, runs.ListInboxRequest())).messages
             if not waiting:
                 self.inbox_read_count += 1
                 return is_news
             for message in waiting:
-                await self._append(message.append_request_id, _message(ROLE_USER, message.text))
+                body = EntryBody(message=text_message(ROLE_USER, message.text))
+                await self.append_entries(message.append_request_id, body)
                 if message.child_session_id not in self.children:
                     is_news, self.task = True, message.text
             keys = [message.key for message in waiting]
@@ -269,13 +291,12 @@ class RunContext:
         """The claim under which the run writes."""
         return transcripts.WriterClaim(run_id=self.run_id, epoch=self.claimed.run.epoch)
 
-    async def _append(self, key: str, message: Message) -> str:
+    async def append_entries(self, key: str, *entries: EntryBody) -> str:
+        """Append entries once for their key, and return the id of the first."""
+        self.turns.offered = None
         peer = self.mesh.wire.service("transcript")
         request = transcripts.AppendEntriesRequest(
-            session_id=self.session.session_id,
-            claim=self.writer,
-            request_id=key,
-            entries=[EntryBody(message=message)],
+            session_id=self.session.session_id, claim=self.writer, request_id=key, entries=entries
         )
         answer = await call_again(peer, TranscriptServiceStub(peer.channel).AppendEntries, request)
         return str(answer.entries[0].entry_id)
@@ -291,11 +312,23 @@ class RunContext:
         page = await call_again(peer, TranscriptServiceStub(peer.channel).ListEntries, request)
         return entry_view(page.entries[0]).text if page.entries else ""
 
-    def _completed(self, completion: Any) -> Generated:
-        _add(self.usage, completion.failed_usage)
-        _add(self.usage, completion.message.usage)
+    async def _has_open_calls(self) -> bool:
+        """Return whether another worker, or a wait for a person, left calls of tools without
+        results.
+        """
+        if self.claimed.run.epoch <= self.claimed.first_epoch:
+            return False
+        peer = self.mesh.wire.service("transcript")
+        request = transcripts.ListEntriesRequest(
+            session_id=self.session.session_id, before_seq=0, page_size=_CALL_PAGE
+        )
+        page = await call_again(peer, TranscriptServiceStub(peer.channel).ListEntries, request)
+        return bool(open_calls(page.entries, self.run_id))
+
+    def generated(self, completion: Completion) -> Generated:
+        """Return the answer of a completion. Raises FailedPrecondition MODEL_REFUSED."""
         self.budget_pause_seconds = _PAUSE_SECONDS
-        text = _text_of(completion.message)
+        text = "\n".join(block.text.text for block in completion.message.content if block.HasField("text"))
         if completion.stop_reason == STOP_REASON_REFUSAL:
             raise MeshError(Reason.MODEL_REFUSED, "the model refused to answer")
         return Generated(text, completion.message, view_of(Usage, completion.message.usage))
@@ -319,50 +352,3 @@ def run_context(claimed: runs.ClaimedRun, mesh: Mesh, workspace: Path) -> RunCon
         claimed=claimed,
         usage=usage,
     )
-
-
-async def call_again(peer: TokenPeer, method: Any, request: Any, *, timeout_seconds: float = 10.0) -> Any:
-    """Make a call that may be repeated, over a restart of its service."""
-    retry = RetryPolicy(_RETRY_SECONDS)
-    while True:
-        retry.begin_attempt()
-        try:
-            return await peer.unary(method, request, timeout_seconds=timeout_seconds)
-        except MeshError as error:
-            await retry.wait_before_next(error)
-
-
-def _add(total: TokenUsage, used: TokenUsage) -> None:
-    """Add the usage of a model call. The version of the prices is that of the last call."""
-    for name, field_ in TokenUsage.DESCRIPTOR.fields_by_name.items():
-        value = getattr(used, name)
-        if field_.cpp_type != field_.CPPTYPE_STRING:
-            setattr(total, name, getattr(total, name) + value)
-        elif value:
-            setattr(total, name, value)
-
-
-def _used_usage(facts: Mapping[str, str]) -> TokenUsage:
-    """Return the usage of a model call that failed, which the facts of its error name."""
-    used = TokenUsage()
-    for name in TokenUsage.DESCRIPTOR.fields_by_name:
-        with suppress(KeyError, ValueError, TypeError):
-            setattr(used, name, int(facts[f"used_{name}"]))
-    return used
-
-
-def _said(entry: EntryMessage) -> Message | None:
-    """Return the message of an entry; that of a note or a summary is from the user."""
-    kind = entry.body.WhichOneof("kind")
-    if kind == "message":
-        return entry.body.message
-    text = entry_view(entry).text
-    return _message(ROLE_USER, text) if kind in ("system_note", "compaction", "branch_summary") else None
-
-
-def _message(role: "Role.ValueType", text: str) -> Message:
-    return Message(role=role, content=[ContentBlock(text=Text(text=text))])
-
-
-def _text_of(message: Message) -> str:
-    return "\n".join(block.text.text for block in message.content if block.HasField("text"))

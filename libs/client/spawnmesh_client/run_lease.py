@@ -9,7 +9,8 @@ from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 
-from spawnmesh_client.run_context import RunContext, RunGivenUp
+from spawnmesh_client.run_context import RunContext
+from spawnmesh_client.run_stops import RunGivenUp
 
 PASSING = (Unavailable, DeadlineExceeded, ResourceExhausted, Cancelled)
 """The errors after which the same call may succeed later."""
@@ -33,7 +34,7 @@ class RunLease:
         self._context = context
         self._token = token
         self._is_due = asyncio.Event()
-        self._is_interrupted = context.claimed.run.HasField("interrupt_time")
+        context.is_interrupted = context.claimed.run.HasField("interrupt_time")
         self._scope: asyncio.Timeout | None = None
 
     def renew_soon(self) -> None:
@@ -72,7 +73,7 @@ class RunLease:
         ended with an error: the cancellation may be its cause. A block without an error goes on.
         Raises RunGivenUp for any error of a block in which the run was given up.
         """
-        if self._is_interrupted:
+        if self._context.is_interrupted:
             raise RunInterrupted
         try:
             async with asyncio.timeout(None) as self._scope:
@@ -83,7 +84,7 @@ class RunLease:
         except Exception as error:
             if self._context.is_given_up:
                 raise RunGivenUp from error
-            if self._is_interrupted:
+            if self._context.is_interrupted:
                 raise RunInterrupted from error
             raise
 
@@ -98,11 +99,11 @@ class RunLease:
 
         A late answer may be about a message that the run has read meanwhile, so ask again.
         """
-        if interrupt == pb.INTERRUPT_RUN and not self._is_interrupted:
-            self._is_interrupted = True
+        if interrupt == pb.INTERRUPT_RUN and not self._context.is_interrupted:
+            self._context.is_interrupted = True
             if self._scope is not None:
                 self._scope.reschedule(asyncio.get_running_loop().time())
         if is_late and interrupt == pb.INTERRUPT_TURN:
             self.renew_soon()
         else:
-            self._context.has_urgent_message = interrupt == pb.INTERRUPT_TURN
+            (self._context.urgent.set if interrupt == pb.INTERRUPT_TURN else self._context.urgent.clear)()

@@ -6,38 +6,51 @@
     assert result.text == "42"
 
 It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
-sessions, transcripts, files, agents, approvals, budgets, webhooks and schedules; every other call
-is refused. `Session.live` yields the text of each answer in two deltas before its entry. Webhooks
-are sent nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions, the ends of runs
-and the published files, as received. Schedules fire nothing by the clock and have no
-`upcoming_times`: `mesh.schedules.run` spawns their sessions. Of a cron line, only the number of its
-fields is checked. `sync.blocking(FakeMesh())` gives its blocking methods.
+sessions, transcripts, files, agents, approvals, budgets, webhooks, schedules and operations; every
+other call is refused with Unimplemented.
+
+- `Session.live` yields the text of each answer in two deltas before its entry.
+- Webhooks are sent nothing: `mesh.webhooks.deliveries` has the starts and ends of sessions, the
+  ends of runs and the published files, as received.
+- Schedules fire nothing by the clock and have no `upcoming_times`: `mesh.schedules.run` spawns
+  their sessions. Of a cron line, only the number of its fields is checked.
+- Operations look at all entries, and move and recount nothing.
+
+`sync.blocking(FakeMesh())` gives its blocking methods.
+
+Runs are scripted, apart from those of a worker: see `FakeMesh.working`.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, cast
 
+from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest
 from spawnmesh.session.v1 import approval_pb2
 from spawnmesh.session.v1.budget_pb2 import BudgetUsage
 from spawnmesh_calls.connection import Connection
 from spawnmesh_core.errors import Fact, MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.task_group import first_failure
 
 from spawnmesh_client.attachments import Attachable
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.contract_rules import require_valid
 from spawnmesh_client.fake_approvals import tool_call
 from spawnmesh_client.fake_files import read_file, require_distinct
+from spawnmesh_client.fake_models import ModelStep
 from spawnmesh_client.fake_records import Outcome
 from spawnmesh_client.fake_services import FakeServices
 from spawnmesh_client.settings import SERVICES
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.view_of import number_of
 from spawnmesh_client.wire import WireMesh
+from spawnmesh_client.worker import Worker
 
 _MESSAGE_BYTES = 16 * 1024 * 1024
 _DAY_SECONDS = 86_400.0
@@ -58,13 +71,15 @@ class SpawnedTask:
 class FakeMesh(Mesh):
     """A mesh whose runs end as the test scripts them, in order, and without a script with "done".
 
-    A run that is queued runs when the program next looks at its session.
+    A run that is queued runs when the program next looks at its session, and an operation when the
+    program next gets it or waits for it. With `moves_payloads`, the tenant has large payloads moved
+    out of the database, as with its setting `stub_large_tool_payloads`.
     """
 
     _fake: FakeServices
 
-    def __init__(self) -> None:
-        services = FakeServices()
+    def __init__(self, *, moves_payloads: bool = False) -> None:
+        services = FakeServices(moves_payloads=moves_payloads)
         peers = {name: TokenPeer(_FakeConnection(name, services), "fake") for name in SERVICES}
         super().__init__(WireMesh(peers, _MESSAGE_BYTES))
         object.__setattr__(self, "_fake", services)
@@ -157,6 +172,46 @@ class FakeMesh(Mesh):
         approval.on_expiry = approval_pb2.ExpiryPolicy.ValueType(policy)
         self._fake.script.append(Outcome(approval=approval, approval_seconds=timeout))
 
+    def says(self, *answers: str | Callable[[str], str]) -> None:
+        """Script the next answers of models in the runs of workers: a text, or that of a function,
+        which gets the newest message. Without a script, a model says "done".
+        """
+        for answer in answers:
+            text = answer if callable(answer) else _always(answer)
+            self._fake.runs.models.script.append(ModelStep(text))
+
+    def calls(self, *calls: tuple[str, Mapping[str, Any]], text: str = "") -> None:
+        """Script the next answer of a model: it calls tools of a worker, each by its name and its
+        arguments, `("forecast", {"city": "Paris"})`, and says the text before.
+        """
+        self._fake.runs.models.script.append(ModelStep(_always(text), calls))
+
+    @property
+    def prompts(self) -> list[GenerateRequest]:
+        """The calls of models by workers, in the messages of the contracts, oldest first."""
+        return self._fake.runs.models.requests
+
+    @asynccontextmanager
+    async def working(self, *workers: Worker) -> AsyncIterator[None]:
+        """Run workers during the block: `Worker(mesh)` claims the runs of sessions with the runtime
+        EXTERNAL. They hand their runs back behind it.
+        """
+        runs = self._fake.runs
+        runs.is_open = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in workers:
+                    group.create_task(worker.run())
+                try:
+                    yield
+                finally:
+                    for worker in workers:
+                        worker.stop()
+        except BaseExceptionGroup as failures:
+            raise first_failure(failures) from None
+        finally:
+            runs.is_open = False
+
     def finish(self, session_id: str, answer: str) -> None:
         """End a run that is held with this answer."""
         self._fake.end_held(session_id, Outcome(_always(answer)))
@@ -198,22 +253,38 @@ class _FakeConnection(Connection):
         super().__init__(name, cast(Any, _FakeChannel()))
         object.__setattr__(self, "services", services)
 
-    async def unary(self, method: Any, request: Any, **_options: Any) -> Any:
+    async def unary(
+        self, method: Any, request: Any, *, token: Callable[[], str], timeout_seconds: float
+    ) -> Any:
         if not isinstance(request, AsyncIterator):
             require_valid(request)
-        return deepcopy(await self._handler(method)(request))
+            request = deepcopy(request)
+        return deepcopy(await self._handler(method, token())(request))
 
-    async def stream(self, method: Any, request: Any, **_options: Any) -> AsyncGenerator[Any, None]:
+    async def stream(
+        self, method: Any, request: Any, *, token: Callable[[], str], timeout_seconds: float
+    ) -> AsyncGenerator[Any, None]:
         require_valid(request)
-        async for answer in self._handler(method)(request):
+        async for answer in self._handler(method, token())(request):
             yield deepcopy(answer)
 
-    def _handler(self, method: Any) -> Any:
-        name = method.path.rpartition("/")[2]
-        for services in (self.services, self.services.webhooks, self.services.schedules):
-            if handler := getattr(services, name, None):
+    def _handler(self, method: Any, token: str) -> Any:
+        name, services = method.path.rpartition("/")[2], self.services
+        for of_runs in (services.runs, services.transcripts):
+            if handler := getattr(of_runs, name, None):
+                return lambda request: handler(request, token)
+        if name == "SpawnSession" and (parent := services.runs.record_of(token)) is not None:
+            return lambda request: services.SpawnSession(_child(request, parent.session.session_id))
+        for one in (services, services.webhooks, services.schedules, services.operations):
+            if handler := getattr(one, name, None):
                 return handler
-        raise MeshError(Reason.INTERNAL, f"FakeMesh has no {method.path}")
+        raise MeshError(Reason.UNKNOWN_RPC, f"FakeMesh has no {method.path}")
+
+
+def _child(request: Any, parent_session_id: str) -> Any:
+    spawned = deepcopy(request)
+    spawned.parent_session_id = parent_session_id
+    return spawned
 
 
 class _FakeChannel:

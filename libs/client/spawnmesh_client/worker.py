@@ -31,8 +31,10 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.task_group import first_failure
 
 from spawnmesh_client.client import Mesh
-from spawnmesh_client.run_context import RunContext, RunGivenUp, call_again, run_context
+from spawnmesh_client.repeated_calls import call_again
+from spawnmesh_client.run_context import RunContext, run_context
 from spawnmesh_client.run_lease import PASSING, LeaseNotRenewed, RunInterrupted, RunLease
+from spawnmesh_client.run_stops import NoAnswer, RunGivenUp
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.view_of import number_of
 from spawnmesh_client.wire import WireMesh
@@ -182,7 +184,7 @@ class Worker:
                 await _release(context)
                 raise
             except RunGivenUp:
-                _log.info("%s is given up: a budget of its session is used up", context.run_id)
+                _log.info("%s is given up: it waits for a person or for its budget", context.run_id)
             except LeaseNotRenewed:
                 _log.warning("%s is given up: its lease could not be renewed", context.run_id)
             except Exception as error:  # noqa: BLE001 - a failed run does not end the worker
@@ -259,9 +261,11 @@ async def _offer(context: RunContext, answer: str) -> bool:
     peer = context.mesh.wire.service("session")
     request = pb.FinalizeRunRequest(
         epoch=context.claimed.run.epoch,
-        draft_entry_id=await context.append(answer),
+        draft_entry_id=context.turns.entry_of(answer) or await context.append(answer),
         draft_text=answer,
         usage=context.usage,
+        has_final_effects=context.turns.has_final_effects,
+        is_last_turn=context.turns.is_last,
     )
     while True:
         stub = RunServiceStub(peer.channel)
@@ -270,6 +274,8 @@ async def _offer(context: RunContext, answer: str) -> bool:
             return True
         if outcome.HasField("interrupted"):
             raise RunInterrupted
+        if outcome.HasField("messages_pending"):
+            context.turns.grant_late_turns()
         context.instruction = outcome.revise.instruction
         if await context.read_inbox() or outcome.HasField("revise"):
             return False
@@ -298,6 +304,8 @@ async def _fail(context: RunContext, error: Exception) -> None:
     reason, message = Reason.RUNNER_ERROR, f"the agent's function raised {type(error).__name__}"
     if isinstance(error, MeshError):
         reason, message = error.reason, f"{error.reason} of {error.domain or 'the client'}"
+    elif isinstance(error, NoAnswer):
+        reason, message = error.reason, str(error)
     request = pb.FailRunRequest(
         epoch=context.claimed.run.epoch,
         reason=reason_number(reason),

@@ -49,3 +49,27 @@ async def run_all(*coroutines: Coroutine[Any, Any, None]) -> None:
     for error in results:
         if error is not None:
             raise error
+
+
+async def cut_short(work: Coroutine[Any, Any, T], stop: asyncio.Event, error: type[Exception]) -> T:
+    """Return the result of `work`. If `stop` is set before, cancel the work.
+
+    Raises the error then, after the work has ended.
+    """
+    if stop.is_set():
+        work.close()
+        raise error
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,))
+        if working.cancelled():
+            raise error
+        return working.result()
+    finally:
+        stopping.cancel()
+        if not working.done():  # This task was cancelled.
+            working.cancel()
+            await asyncio.wait((working,))

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_client.turn_messages import text_message
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import decision_pb2, event_pb2
-from spawnmesh_runner.loop.messages import calls_of
+from spawnmesh_client.turn_messages import calls_of
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner

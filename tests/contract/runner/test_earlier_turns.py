@@ -6,8 +6,8 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_client.turn_messages import text_message
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying

@@ -11,12 +11,12 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh_client.turn_messages import text_message
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients.peers import open_peers
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Tool
 from spawnmesh_runner.tools.list_files import LIST_FILES

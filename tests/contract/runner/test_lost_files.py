@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh_runner.loop.messages import text_message
+from spawnmesh_client.turn_messages import text_message
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner

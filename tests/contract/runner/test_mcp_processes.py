@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.errors.v1 import reason_pb2
+from spawnmesh_client.turn_messages import text_message
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runner.loop.messages import text_message
 
 from tests.support.model_router.answers import calling
 from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner

@@ -11,10 +11,10 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_client.turn_messages import text_message
+from spawnmesh_client.unfinished_turn import OUTPUT_LIMIT_NOTE
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runner.domain.turns import MAX_CUT_OFF_COUNT
-from spawnmesh_runner.loop.messages import text_message
-from spawnmesh_runner.loop.unfinished_turn import OUTPUT_LIMIT_NOTE
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying

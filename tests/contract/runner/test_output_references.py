@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import context_pb2
-from spawnmesh_runner.loop.messages import text_message
+from spawnmesh_client.turn_messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying

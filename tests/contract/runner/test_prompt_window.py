@@ -15,8 +15,8 @@ from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_client.turn_messages import text_message
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_runner.loop.messages import text_message
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh_client.turn_messages import text_message, text_of
 from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_runner.domain.request_ids import call_request_id
-from spawnmesh_runner.loop.messages import text_message, text_of
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner

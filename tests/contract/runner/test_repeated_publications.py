@@ -11,10 +11,10 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, InlineAt
 from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.session.v1 import approval_pb2, output_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh_client.turn_messages import text_message, text_of
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients import retry
-from spawnmesh_runner.loop.messages import text_message, text_of
 from spawnmesh_runner.tools import publish_files
 from spawnmesh_runtime.tokens import TokenMinter
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_calls.wire_reasons import reason_number
+from spawnmesh_client.turn_messages import text_of
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runner.clients import retry
-from spawnmesh_runner.loop.messages import text_of
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner

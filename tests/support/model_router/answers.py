@@ -4,7 +4,7 @@ from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
-from spawnmesh_runner.loop.messages import text_message
+from spawnmesh_client.turn_messages import text_message
 
 
 def said(**event: Any) -> pb.GenerateResponse:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_client.turn_messages import text_of
 from spawnmesh_runner.domain.request_ids import call_request_id
-from spawnmesh_runner.loop.messages import text_of
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner

@@ -12,7 +12,6 @@ from spawnmesh_client import (
     Attachment,
     EventKind,
     FailedPrecondition,
-    InternalError,
     InvalidRequest,
     Mesh,
     NotFound,
@@ -22,6 +21,7 @@ from spawnmesh_client import (
     RunNotDone,
     RunState,
     SessionMode,
+    Unimplemented,
     sync,
 )
 from spawnmesh_client.testing import FakeMesh
@@ -188,7 +188,7 @@ async def test_files_large_and_small_come_back_from_their_set(tmp_path: Path) ->
 
 
 async def test_call_that_the_fake_does_not_have_is_refused_by_name() -> None:
-    with pytest.raises(InternalError, match=r"FakeMesh has no .*ListPlugins"):
+    with pytest.raises(Unimplemented, match=r"FakeMesh has no .*ListPlugins"):
         await FakeMesh().plugins.list()
 
 

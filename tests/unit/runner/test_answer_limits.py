@@ -1,8 +1,8 @@
 """Answers that the transcript refuses lose only what it cannot store."""
 
+from spawnmesh_client.answer_limits import variants_with_fewer_arguments
+from spawnmesh_client.turn_messages import calls_of
 from spawnmesh_core.json_text import MAX_NODES
-from spawnmesh_runner.loop.answer_limits import variants_with_fewer_arguments
-from spawnmesh_runner.loop.messages import calls_of
 
 from tests.support.model_router.answers import calling
 

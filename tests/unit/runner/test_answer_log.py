@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spawnmesh_core.answer_log import AnswerLog, CallHead, Said, SaidCall, SaidText, SaidThinking
 from spawnmesh_core.call_blocks import call_block
-from spawnmesh_runner.domain.answer_log import AnswerLog, CallHead, Said, SaidCall, SaidText, SaidThinking
 
 TEXTS = st.text(alphabet="aé€😀 \n", min_size=1, max_size=12)
 VALUES = st.dictionaries(st.sampled_from(["path", "lines"]), st.text(alphabet="aé \\\"'", max_size=8))

@@ -3,9 +3,9 @@
 import pytest
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_runner.loop.messages import text_message
-from spawnmesh_runner.loop.model_messages import messages_for_model
-from spawnmesh_runner.loop.unfinished_turn import PendingAnswer, open_calls, pending_answer
+from spawnmesh_client.model_messages import messages_for_model
+from spawnmesh_client.turn_messages import text_message
+from spawnmesh_client.unfinished_turn import PendingAnswer, open_calls, pending_answer
 
 RUN = "run_mine"
 

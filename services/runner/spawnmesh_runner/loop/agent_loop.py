@@ -7,6 +7,17 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1.transcript_service_pb2 import Fence
+from spawnmesh_client.turn_messages import calls_of, text_of
+from spawnmesh_client.unfinished_turn import (
+    INTERRUPTED_NOTE,
+    OUTPUT_LIMIT_NOTE,
+    OpenCall,
+    PendingAnswer,
+    cut_off_count,
+    has_pending_answer,
+    open_calls,
+    pending_answer,
+)
 from spawnmesh_core.task_group import run_concurrently
 
 from spawnmesh_runner.clients.retry import call_with_retry
@@ -27,20 +38,9 @@ from spawnmesh_runner.loop.generate import (
 from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
 from spawnmesh_runner.loop.inbox import drain_inbox
 from spawnmesh_runner.loop.interruption import RunInterrupted
-from spawnmesh_runner.loop.messages import calls_of, text_of
 from spawnmesh_runner.loop.prompt_window import close_window, open_window
 from spawnmesh_runner.loop.tool_calls import finish_calls, run_calls
 from spawnmesh_runner.loop.transcript_appends import append_answer
-from spawnmesh_runner.loop.unfinished_turn import (
-    INTERRUPTED_NOTE,
-    OUTPUT_LIMIT_NOTE,
-    OpenCall,
-    PendingAnswer,
-    cut_off_count,
-    has_pending_answer,
-    open_calls,
-    pending_answer,
-)
 
 # FinalizeRun dispatches hooks, and one hook may take ten minutes. If the session service dies
 # meanwhile, the lease notices it.

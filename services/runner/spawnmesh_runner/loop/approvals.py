@@ -5,6 +5,7 @@ from typing import NoReturn
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import approval_pb2
+from spawnmesh_client.unfinished_turn import OpenCall
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
@@ -13,7 +14,6 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import RunParked, ToolRefused
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import redact_files
-from spawnmesh_runner.loop.unfinished_turn import OpenCall
 from spawnmesh_runner.tools.ask_user import ASK_USER
 from spawnmesh_runner.tools.calling.call import ToolOutcome, argument_refusal, refusal
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments

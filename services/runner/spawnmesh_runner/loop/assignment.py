@@ -7,6 +7,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import run_service_pb2
 from spawnmesh.transcript.v1 import entry_pb2, transcript_service_pb2
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
+from spawnmesh_client.drafts import Drafts
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runner.clients.peers import Peers
@@ -18,7 +19,6 @@ from spawnmesh_runner.domain.compaction import (
 from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
 from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT, RepeatedCalls
 from spawnmesh_runner.domain.usage import UsageTotal
-from spawnmesh_runner.loop.drafts import Drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.lost_files import LostFiles

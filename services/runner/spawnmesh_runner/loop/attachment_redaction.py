@@ -5,12 +5,12 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_client.turn_messages import map_calls
 from spawnmesh_core.json_text import NotJson
 from spawnmesh_core.spawn_calls import is_spawn_tool
 from spawnmesh_core.spawn_redaction import redact_arguments
 
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.loop.messages import map_calls
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 from spawnmesh_runner.tools.sessions_spawn import (
     SESSIONS_SPAWN,

@@ -7,13 +7,13 @@ import structlog
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_client.turn_progress import TurnProgress, turn_progress
+from spawnmesh_client.unfinished_turn import is_own
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.transcript_pages import entries_before
-from spawnmesh_runner.loop.turn_progress import TurnProgress, turn_progress
-from spawnmesh_runner.loop.unfinished_turn import is_own
 
 log = structlog.get_logger()
 

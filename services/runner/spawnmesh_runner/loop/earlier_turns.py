@@ -4,10 +4,10 @@ from contextlib import aclosing
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_client.turn_messages import calls_of, text_of
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.loop.messages import calls_of, text_of
 from spawnmesh_runner.loop.transcript_pages import entries_before
 from spawnmesh_runner.tools.calling.call import BLOCKED
 

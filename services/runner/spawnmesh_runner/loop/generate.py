@@ -8,6 +8,8 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_client.drafts import Spoken
+from spawnmesh_client.turn_messages import calls_of, text_of, without_calls
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
@@ -17,9 +19,7 @@ from spawnmesh_runner.clients.retry import backoff, mesh_error_of, retry_transie
 from spawnmesh_runner.domain.failure import ModelCallTimedOut
 from spawnmesh_runner.domain.reasons import PEER_UNAVAILABLE
 from spawnmesh_runner.loop.assignment import Assignment, seconds_left
-from spawnmesh_runner.loop.drafts import Spoken
 from spawnmesh_runner.loop.hooks import dispatch_prompt_hooks
-from spawnmesh_runner.loop.messages import calls_of, text_of, without_calls
 from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt, failover_reason
 
 # The session service ends a run whose time is over, with TIMED_OUT. If the model call gave up

@@ -12,6 +12,7 @@ from spawnmesh.hook.v1 import event_pb2, hook_service_pb2, observed_pb2, run_hoo
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.session.v1 import run_event_pb2
+from spawnmesh_client.unfinished_turn import OpenCall
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError, is_transient
 from spawnmesh_core.reasons import Reason
@@ -21,7 +22,6 @@ from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import redact_files, restore_files
 from spawnmesh_runner.loop.run_events import chosen_model, decided_call
-from spawnmesh_runner.loop.unfinished_turn import OpenCall
 from spawnmesh_runner.tools.calling.call import BLOCKED, ToolOutcome, refusal
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 

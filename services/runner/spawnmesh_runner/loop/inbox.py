@@ -2,10 +2,10 @@
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_client.turn_messages import text_message
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runner.loop.transcript_appends import append_message
 
 

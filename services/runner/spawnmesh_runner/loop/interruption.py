@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_core.cancellation import cut_short
 
 from spawnmesh_runner.domain.tools import TurnInterrupted
 
@@ -74,31 +75,11 @@ class Interruption:
 
         Raises TurnInterrupted then, after the work has ended.
         """
-        return await _cut(work, self._turn, TurnInterrupted)
+        return await cut_short(work, self._turn, TurnInterrupted)
 
     async def cut_run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns. If the run must end before, cancel the work.
 
         Raises RunInterrupted then, after the work has ended.
         """
-        return await _cut(work, self._run, RunInterrupted)
-
-
-async def _cut(work: Coroutine[Any, Any, T], stop: asyncio.Event, error: type[Exception]) -> T:
-    if stop.is_set():
-        work.close()
-        raise error
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            working.cancel()
-            await asyncio.wait((working,))
-        if working.cancelled():
-            raise error
-        return working.result()
-    finally:
-        stopping.cancel()
-        if not working.done():  # This task was cancelled.
-            working.cancel()
-            await asyncio.wait((working,))
+        return await cut_short(work, self._run, RunInterrupted)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_client.turn_messages import calls_of
 
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.loop.messages import calls_of
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
 from spawnmesh_runner.tools.fetch_files import FETCH_FILES
 from spawnmesh_runner.tools.write_file import WRITE_FILE

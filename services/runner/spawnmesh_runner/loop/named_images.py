@@ -9,12 +9,12 @@ from pathlib import Path
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_client.turn_messages import text_of
 from spawnmesh_materialize import FileKind, MaterializeError, list_directory, open_for_reading
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.image_names import mime_type_of, named_paths, names_image
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.loop.messages import text_of
 
 MAX_IMAGES = 16
 MAX_IMAGE_BYTES = 3_750_000

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_client.model_messages import messages_for_model
+from spawnmesh_client.turn_progress import TurnProgress
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.compaction import current_turn
-from spawnmesh_runner.loop.model_messages import messages_for_model
 from spawnmesh_runner.loop.named_images import find_named_images
 from spawnmesh_runner.loop.transcript_pages import has_entry_after
-from spawnmesh_runner.loop.turn_progress import TurnProgress
 from spawnmesh_runner.tools.calling.registry import declaration
 
 

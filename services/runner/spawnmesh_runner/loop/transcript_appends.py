@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_client.answer_limits import fit_answer, variants_with_fewer_arguments
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.request_ids import answer_request_id
-from spawnmesh_runner.loop.answer_limits import fit_answer, variants_with_fewer_arguments
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import variants_without_markers
 

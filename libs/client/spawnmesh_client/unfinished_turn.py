@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
-from spawnmesh_runner.loop.messages import calls_of, text_of
+from spawnmesh_client.turn_messages import calls_of, text_of
 
 OUTPUT_LIMIT_NOTE = entry_pb2.SystemNote(
     topic="output_limit",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
-from spawnmesh_runner.loop.messages import calls_of, text_message, without_calls
+from spawnmesh_client.turn_messages import calls_of, text_message, without_calls
 
 _SUMMARY_BEGINS = (
     "[Summary of the earlier part of this conversation, in place of its messages."

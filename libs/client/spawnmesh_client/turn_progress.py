@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
-from spawnmesh_runner.loop.messages import calls_of
-from spawnmesh_runner.loop.unfinished_turn import is_own
+from spawnmesh_client.turn_messages import calls_of
+from spawnmesh_client.unfinished_turn import is_own
 
 
 @dataclass(frozen=True, slots=True)

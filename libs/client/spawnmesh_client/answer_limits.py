@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterator
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_core.call_arguments import LEFT_OUT, with_arguments
 from spawnmesh_core.json_text import NotJson, parse_json
 
-from spawnmesh_runner.loop.messages import calls_of, map_calls
-from spawnmesh_runner.tools.calling.call_arguments import LEFT_OUT, replace_arguments
+from spawnmesh_client.turn_messages import calls_of, map_calls
 
 _MAX_BLOCKS = 256
 _MAX_NAME_BYTES = 256  # It also limits a tool call id.
@@ -59,7 +59,8 @@ def _is_indexed(call: message_pb2.ToolCall) -> bool:
 
 def _without_arguments(call: message_pb2.ToolCall, note: str) -> message_pb2.ToolCall:
     try:
-        return replace_arguments(call, note)
+        block_json = with_arguments(call.block_json, note)
+        return message_pb2.ToolCall(tool_call_id=call.tool_call_id, name=call.name, block_json=block_json)
     except (ValueError, RecursionError, AttributeError):
         block = {"type": "toolCall", "id": call.tool_call_id, "name": call.name, "arguments": note}
         return message_pb2.ToolCall(
