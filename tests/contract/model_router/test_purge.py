@@ -17,6 +17,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.support import tenancy
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.provider import chat, openai_error, sse
+from tests.support.model_router.spending import spent
 from tests.support.waiting import MINUTE, eventually, time_left_in
 
 BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
@@ -36,10 +37,11 @@ async def purge(router: Router, version: int = 0) -> tenancy.Purged:
 
 
 async def counted(world: World, router: Router) -> tuple[int, int]:
-    """Return the number of rows of policies and of usage."""
+    """Return the number of rows of policies, and of usage and spending."""
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
         await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (router.tenant,))
-        query = "select (select count(*) from tenant_policies), (select count(*) from budget_periods)"
+        query = """select (select count(*) from tenant_policies),
+                          (select count(*) from budget_periods) + (select count(*) from spend_days)"""
         policies, periods = await (await connection.execute(query)).fetchone() or (0, 0)
     return policies, periods
 
@@ -54,8 +56,9 @@ async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_mo
         )
         assert (await router.generate(world.ref("one"))).text == "one"
     assert (await second.generate(world.ref("one"))).refused.reason is Reason.BUDGET_EXCEEDED
+    await spent(first, 1)
     _, periods = await counted(world, first)
-    assert periods >= 2
+    assert periods >= 3
 
     answer = await purge(first)
     assert (answer.done, answer.row_count) == (True, 1 + periods)
