@@ -131,15 +131,15 @@ create policy tenant on budget_reservations
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
--- What each tenant used and was charged for: one row for each day (UTC), agent and model. It is what
--- people read. What limits a tenant is in budget_periods, because these rows come about a second
--- late, and are lost with a replica that is killed.
+-- What each tenant used and was charged for: one row for each day (UTC), agent and model. People
+-- read it. What limits a tenant is in budget_periods: these rows come about a second late, and the
+-- last ones are lost with a replica that is killed.
 --
 -- agent_id is empty for calls that no run made. At most 200 agents of a day have rows of their own;
--- `*` has the further ones. Replicas that add agents at the same moment can exceed that number once.
+-- `*` has the further ones. Replicas that add agents at the same moment can exceed that number.
 -- Each transaction that adds to a tenant's rows deletes those that are older than 90 days.
 --
--- Primary key: add_spend finds a row; list_agents, list_spend and delete_past_days read spans of days.
+-- Primary key: add_spend finds a row; list_agents, list_spend and delete_past_days read days.
 create table spend_days (
     tenant_id               text        not null,
     day                     date        not null,
