@@ -23,6 +23,7 @@ from spawnmesh_command.cli import (
     router,
     schedules,
     sessions,
+    spend,
     transcripts,
     webhooks,
 )
@@ -55,6 +56,7 @@ def build_app() -> typer.Typer:
         webhooks,
         schedules,
         router,
+        spend,
         jobs,
         operations,
         audit,
