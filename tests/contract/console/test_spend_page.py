@@ -75,10 +75,6 @@ async def test_span_is_chosen_by_links(
     (chosen,) = [one["href"] for one in page.tags("a") if one.get("aria-current") and "days" in one["href"]]
     assert chosen == f"/spend?days={bars}"
     assert ("Further agents < 0.01 < 1 % 1" in page.text) == (bars > 7)
-    (part,) = [one["data-refresh"] for one in page.tags("div") if "data-refresh" in one]
-    fragment = await read(await signed_in(), part)
-    assert f"Spent in {bars} days {total}" in fragment.text
-    assert not fragment.title, "a part of the page, and no page"
 
 
 async def test_today_is_shown_against_its_budget(spent: ConsoleTenant, signed_in: SignedIn) -> None:
@@ -91,6 +87,16 @@ async def test_today_is_shown_against_its_budget(spent: ConsoleTenant, signed_in
     assert bar == "3.00 of 10.00 USD spent, 0.25 reserved"
     widths = [one["width"] for one in page.tags("rect") if one.get("class") == "used"]
     assert widths == ["30.0%"]
+    (part,) = [one["data-refresh"] for one in page.tags("div") if "data-refresh" in one]
+    fragment = await read(await signed_in(ClientRole.READER), part)
+    assert "3.00 of 10.00 USD spent (30 %)" in fragment.text
+    assert not fragment.title, "a part of the page, and no page"
+
+
+async def test_today_without_a_budget_is_kept_up_to_date(spent: ConsoleTenant, signed_in: SignedIn) -> None:
+    client = await signed_in()
+    for address in ("/spend", "/spend?part=today"):
+        assert "Today 3.00 USD" in (await read(client, address)).text
 
 
 async def test_budget_that_is_used_up_says_what_follows(spent: ConsoleTenant, signed_in: SignedIn) -> None:

@@ -54,7 +54,7 @@ def test_each_day_has_a_bar_within_the_chart(of_days: dict[int, Spent], length: 
         assert (one.height >= 1) == bool(one.spent.measured(view.measure))
     highest = max(one.spent.measured(view.measure) for one in view.days)
     assert view.highest.spent.measured(view.measure) == highest
-    assert view.spent_today == of_days.get(0, Spent())
+    assert view.today.spent == of_days.get(0, Spent())
 
 
 @given(st.lists(spent, max_size=60))

@@ -27,6 +27,12 @@ async def listed_spending(mesh: Mesh, begin: datetime) -> ListedSpending:
     )
 
 
+async def listed_today(mesh: Mesh, begin: datetime) -> ListedSpending:
+    """Return the spending of the day that began at the midnight `begin`, and its budget."""
+    today = await mesh.models.spend(start_time=begin, group_by=[SpendDimension.DAY])
+    return ListedSpending([_row(one) for one in today.rows], budget=_budget(today), currency=today.currency)
+
+
 def _row(one: SpendRow) -> ListedSpend:
     spent = Spent(
         one.call_count,

@@ -1,7 +1,7 @@
 """What a tenant spends: totals, days as bars, and agents and models by their share."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
 from enum import StrEnum
@@ -150,6 +150,25 @@ class NamedSpend:
 
 
 @dataclass(frozen=True, slots=True)
+class TodayView:
+    """What is spent today, and the budget of today."""
+
+    spent: Spent
+    budget: DayBudget | None
+    currency: str
+
+    @property
+    def amount(self) -> str:
+        """What is spent today; without a cost, the tokens."""
+        return _amount_of(self.spent, _measure_of(self.spent), self.spent)
+
+    @property
+    def unit(self) -> str:
+        """The currency, or tokens."""
+        return _unit_of(_measure_of(self.spent), self.currency)
+
+
+@dataclass(frozen=True, slots=True)
 class SpendView:
     """The page of a span of days."""
 
@@ -159,8 +178,7 @@ class SpendView:
     total: Spent
     measure: Measure
     currency: str
-    budget: DayBudget | None = None
-    spent_today: Spent = field(default_factory=Spent)
+    today: TodayView
 
     @property
     def is_empty(self) -> bool:
@@ -174,13 +192,11 @@ class SpendView:
 
     def text_of(self, spent: Spent) -> str:
         """Return the amount that a bar shows. Each cost has as many digits as the total needs."""
-        if self.has_prices:
-            return amount_text(spent.cost_micros, self.total.cost_micros)
-        return f"{spent.measured(self.measure):,}"
+        return _amount_of(spent, self.measure, self.total)
 
     def text_with_unit(self, spent: Spent) -> str:
         """Return the amount that a bar shows, with its unit."""
-        return f"{self.text_of(spent)} {self.currency if self.has_prices else 'tokens'}"
+        return f"{self.text_of(spent)} {_unit_of(self.measure, self.currency)}"
 
     @property
     def is_week(self) -> bool:
@@ -206,7 +222,7 @@ class SpendView:
 def spend_view(listed: ListedSpending, first: date, last: date) -> SpendView:
     """Return the page of the days from `first` to `last`, which is today."""
     total = sum((one.spent for one in listed.days), Spent())
-    measure = Measure.COST if total.cost_micros or not total.call_count else Measure.TOKENS
+    measure = _measure_of(total)
     spent_of = {one.day: one.spent for one in listed.days}
     span = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     spent = [spent_of.get(day, Spent()) for day in span]
@@ -222,9 +238,13 @@ def spend_view(listed: ListedSpending, first: date, last: date) -> SpendView:
         total=total,
         measure=measure,
         currency=listed.currency,
-        budget=listed.budget,
-        spent_today=spent[-1],
+        today=TodayView(spent[-1], listed.budget, listed.currency),
     )
+
+
+def today_view(listed: ListedSpending) -> TodayView:
+    """Return what is spent today, from a list of this day alone."""
+    return TodayView(sum((one.spent for one in listed.days), Spent()), listed.budget, listed.currency)
 
 
 def amount_text(micros: int, largest_micros: int) -> str:
@@ -237,6 +257,20 @@ def amount_text(micros: int, largest_micros: int) -> str:
     scale = Decimal(1).scaleb(-places)
     cut = (Decimal(micros) / 1_000_000).quantize(scale, ROUND_DOWN)
     return f"{cut:,}" if cut or not micros else f"< {scale}"
+
+
+def _measure_of(spent: Spent) -> Measure:
+    return Measure.COST if spent.cost_micros or not spent.call_count else Measure.TOKENS
+
+
+def _amount_of(spent: Spent, measure: Measure, total: Spent) -> str:
+    if measure is Measure.COST:
+        return amount_text(spent.cost_micros, total.cost_micros)
+    return f"{spent.measured(measure):,}"
+
+
+def _unit_of(measure: Measure, currency: str) -> str:
+    return currency if measure is Measure.COST else "tokens"
 
 
 def _bar(slot_x: float, width: float, day: date, spent: Spent, height: float) -> DayBar:

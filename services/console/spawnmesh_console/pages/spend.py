@@ -1,28 +1,31 @@
 """`/spend`: what the tenant's model calls cost, against its budget, by day, agent and model."""
 
-from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from spawnmesh_client.spending import first_day
 from starlette.responses import Response
 
-from spawnmesh_console.clients.spending import listed_spending
-from spawnmesh_console.domain.spending import SPANS, spend_view
+from spawnmesh_console.clients.spending import listed_spending, listed_today
+from spawnmesh_console.domain.spending import SPANS, spend_view, today_view
 from spawnmesh_console.web.visit import Visit
 
 
 async def show_spend(visit: Visit) -> Response:
-    """Show the spending of the last 7, 30 or 90 days, and today's budget. `part=state` returns what
-    changes alone, to keep it up to date.
+    """Show the spending of the last 7, 30 or 90 days, and today's budget. `part=today` returns the
+    latter alone, to keep it up to date.
     """
+    if visit.text("part") == "today":
+        listed = await listed_today(visit.mesh, first_day(1))
+        return visit.render("spend_today.html", today=today_view(listed))
     wanted = visit.number("days")
     days = wanted if wanted in SPANS else SPANS[0]
     begin = first_day(days)
     listed = await listed_spending(visit.mesh, begin)
-    is_part = visit.text("part") == "state"
+    view = spend_view(listed, begin.date(), first_day(1).date())
     return visit.render(
-        "spend_state.html" if is_part else "spend.html",
-        view=spend_view(listed, begin.date(), datetime.now(UTC).date()),
+        "spend.html",
+        view=view,
+        today=view.today,
         chosen=days,
         spans=SPANS,
         sessions_query=_sessions_query,
