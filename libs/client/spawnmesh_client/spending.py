@@ -1,4 +1,4 @@
-"""What a tenant's model calls used and cost."""
+"""The tokens and the cost of a tenant's model calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _DIMENSION = spend_pb2.SpendDimension.DESCRIPTOR
 
 
 class SpendDimension(Word):
-    """What tells rows of the spending apart."""
+    """A dimension by which rows of the spending are grouped."""
 
     UNKNOWN = auto()
     DAY = auto()
@@ -32,7 +32,7 @@ class SpendDimension(Word):
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """What calls used and cost: those of a day, an agent and a model, or sums over some of these.
+    """The usage and the cost of calls of a day, an agent and a model, or sums over some of these.
 
     `day_time` is midnight UTC. An empty `agent_id` is that of calls without a run, and `*` that of
     all further agents of a day with very many; `agent_text` has words for them.

@@ -1,4 +1,4 @@
-"""What is charged is listed by day, agent and model, and beside the budget of the day."""
+"""Charged calls are listed by day, agent and model, and beside the budget of the day."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What tenants spend, as ListSpend says it and as the database has it."""
+"""The spending of tenants, as ListSpend says it and as the database has it."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -9,15 +9,15 @@ from spawnmesh_console.domain.spending import (
     DayBudget,
     ListedSpend,
     ListedSpending,
-    Measure,
-    Spent,
+    SpendMeasure,
+    SpentAmount,
     amount_text,
     spend_view,
 )
 
 LAST = date(2030, 3, 1)
 counts = st.integers(0, 10**12)
-spent = st.builds(Spent, st.integers(1, 10**6), counts, counts, counts, st.integers(0, 10**9))
+spent = st.builds(SpentAmount, st.integers(1, 10**6), counts, counts, counts, st.integers(0, 10**9))
 days = st.dictionaries(st.integers(0, 89), spent, max_size=90)
 MILLION = 10**6
 
@@ -42,11 +42,11 @@ def test_amount_has_the_digits_that_its_column_needs(micros: int, largest: int, 
 
 
 @given(days, st.sampled_from([7, 30, 90]))
-def test_each_day_has_a_bar_within_the_chart(of_days: dict[int, Spent], length: int) -> None:
+def test_each_day_has_a_bar_within_the_chart(of_days: dict[int, SpentAmount], length: int) -> None:
     rows = [ListedSpend(one, LAST - timedelta(days=ago)) for ago, one in of_days.items() if ago < length]
     view = spend_view(ListedSpending(rows), LAST - timedelta(days=length - 1), LAST)
     assert [one.day for one in view.days] == [LAST - timedelta(days=ago) for ago in reversed(range(length))]
-    assert sum((one.spent for one in view.days), Spent()) == view.total
+    assert sum((one.spent for one in view.days), SpentAmount()) == view.total
     assert view.is_empty == (not rows)
     for one in view.days:
         assert one.slot_x < one.x < one.x + one.width < one.slot_x + one.slot_width <= view.chart_width
@@ -54,16 +54,16 @@ def test_each_day_has_a_bar_within_the_chart(of_days: dict[int, Spent], length: 
         assert (one.height >= 1) == bool(one.spent.measured(view.measure))
     highest = max(one.spent.measured(view.measure) for one in view.days)
     assert view.highest.spent.measured(view.measure) == highest
-    assert view.today.spent == of_days.get(0, Spent())
+    assert view.today.spent == of_days.get(0, SpentAmount())
 
 
 @given(st.lists(spent, max_size=60))
-def test_rows_of_a_table_are_all_of_the_spending(amounts: list[Spent]) -> None:
+def test_rows_of_a_table_are_all_of_the_spending(amounts: list[SpentAmount]) -> None:
     agents = [ListedSpend(one, agent_id=f"agent-{number}") for number, one in enumerate(amounts)]
-    total = sum(amounts, Spent())
+    total = sum(amounts, SpentAmount())
     view = spend_view(ListedSpending([ListedSpend(total, LAST)], agents), LAST, LAST)
     assert len(view.agents) == min(len(amounts), 25)
-    assert sum((one.spent for one in view.agents), Spent()) == total
+    assert sum((one.spent for one in view.agents), SpentAmount()) == total
     own = [one.spent.measured(view.measure) for one in view.agents if one.name]
     assert own == sorted(own, reverse=True)
     assert all(0 <= one.percent <= 100 for one in view.agents)
@@ -73,11 +73,11 @@ def test_rows_of_a_table_are_all_of_the_spending(amounts: list[Spent]) -> None:
 
 
 def test_calls_without_cost_are_measured_in_tokens() -> None:
-    row = ListedSpend(Spent(1, 10, 0, 5), LAST)
+    row = ListedSpend(SpentAmount(1, 10, 0, 5), LAST)
     view = spend_view(ListedSpending([row], currency="USD"), LAST, LAST)
-    assert (view.measure, view.text_with_unit(row.spent)) == (Measure.TOKENS, "15 tokens")
+    assert (view.measure, view.text_with_unit(row.spent)) == (SpendMeasure.TOKENS, "15 tokens")
     empty = spend_view(ListedSpending(currency="USD"), LAST, LAST)
-    assert (empty.measure, empty.text_with_unit(Spent())) == (Measure.COST, "0.00 USD")
+    assert (empty.measure, empty.text_with_unit(SpentAmount())) == (SpendMeasure.COST, "0.00 USD")
 
 
 @pytest.mark.parametrize(

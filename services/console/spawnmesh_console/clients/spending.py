@@ -1,4 +1,4 @@
-"""What a tenant spends, as the model router lists it."""
+"""The spending of a tenant, as the model router lists it."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.spending import SpendDimension, Spending, SpendRow
 
-from spawnmesh_console.domain.spending import DayBudget, ListedSpend, ListedSpending, Spent
+from spawnmesh_console.domain.spending import DayBudget, ListedSpend, ListedSpending, SpentAmount
 
 
 async def listed_spending(mesh: Mesh, begin: datetime) -> ListedSpending:
@@ -34,7 +34,7 @@ async def listed_today(mesh: Mesh, begin: datetime) -> ListedSpending:
 
 
 def _row(one: SpendRow) -> ListedSpend:
-    spent = Spent(
+    spent = SpentAmount(
         one.call_count,
         one.input_token_count,
         one.cache_read_token_count,

@@ -1,4 +1,4 @@
-"""What a tenant spends: totals, days as bars, and agents and models by their share."""
+"""The spending of a tenant: totals, days as bars, and agents and models by their share."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ _PLACES = ((1_000_000, 2), (10_000, 4))
 _DIRECT_CALLS, _FURTHER_AGENTS = "", "*"
 
 
-class Measure(StrEnum):
-    """What the bars show."""
+class SpendMeasure(StrEnum):
+    """The amount that bars show."""
 
     COST = "cost"
     TOKENS = "tokens"
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What calls used and cost. The input has what was read from a cache."""
+class SpentAmount:
+    """The usage and the cost of calls. The input includes the tokens from caches."""
 
     call_count: int = 0
     input_count: int = 0
@@ -42,8 +42,8 @@ class Spent:
     output_count: int = 0
     cost_micros: int = 0
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(
+    def __add__(self, other: "SpentAmount") -> "SpentAmount":
+        return SpentAmount(
             self.call_count + other.call_count,
             self.input_count + other.input_count,
             self.cached_count + other.cached_count,
@@ -56,16 +56,16 @@ class Spent:
         """The share of the input that was read from a cache."""
         return percent_text(self.cached_count, self.input_count)
 
-    def measured(self, measure: Measure) -> int:
+    def measured(self, measure: SpendMeasure) -> int:
         """Return the amount that a bar shows."""
-        return self.cost_micros if measure is Measure.COST else self.input_count + self.output_count
+        return self.cost_micros if measure is SpendMeasure.COST else self.input_count + self.output_count
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSpend:
     """A row of the mesh: of a day, an agent or a model."""
 
-    spent: Spent
+    spent: SpentAmount
     day: date | None = None
     agent_id: str = ""
     model: str = ""
@@ -87,7 +87,7 @@ class DayBudget:
 
     @property
     def left_micros(self) -> int:
-        """What is neither spent nor reserved."""
+        """The part that is neither spent nor reserved."""
         return max(self.limit_micros - self.spent_micros - self.reserved_micros, 0)
 
     def text_of(self, micros: int) -> str:
@@ -112,7 +112,7 @@ class DayBudget:
 
 @dataclass(frozen=True, slots=True)
 class ListedSpending:
-    """What the mesh lists of a span of days: rows by day, by agent and by model."""
+    """The rows of a span of days: by day, by agent and by model."""
 
     days: Sequence[ListedSpend] = ()
     agents: Sequence[ListedSpend] = ()
@@ -126,7 +126,7 @@ class DayBar:
     """A day of the chart, which begins at `slot_x`, with the place of its bar."""
 
     day: date
-    spent: Spent
+    spent: SpentAmount
     slot_x: float
     x: float
     y: float
@@ -144,22 +144,22 @@ class NamedSpend:
 
     name: str
     words: str
-    spent: Spent
+    spent: SpentAmount
     share: str
     percent: float
 
 
 @dataclass(frozen=True, slots=True)
 class TodayView:
-    """What is spent today, and the budget of today."""
+    """The spending of today, and its budget."""
 
-    spent: Spent
+    spent: SpentAmount
     budget: DayBudget | None
     currency: str
 
     @property
     def amount(self) -> str:
-        """What is spent today; without a cost, the tokens."""
+        """The cost of today's calls; if they cost nothing, their tokens."""
         return _amount_of(self.spent, _measure_of(self.spent), self.spent)
 
     @property
@@ -175,8 +175,8 @@ class SpendView:
     days: tuple[DayBar, ...]
     agents: tuple[NamedSpend, ...]
     models: tuple[NamedSpend, ...]
-    total: Spent
-    measure: Measure
+    total: SpentAmount
+    measure: SpendMeasure
     currency: str
     today: TodayView
 
@@ -188,13 +188,13 @@ class SpendView:
     @property
     def has_prices(self) -> bool:
         """False if calls cost nothing: then the bars show tokens."""
-        return self.measure is Measure.COST
+        return self.measure is SpendMeasure.COST
 
-    def text_of(self, spent: Spent) -> str:
+    def text_of(self, spent: SpentAmount) -> str:
         """Return the amount that a bar shows. Each cost has as many digits as the total needs."""
         return _amount_of(spent, self.measure, self.total)
 
-    def text_with_unit(self, spent: Spent) -> str:
+    def text_with_unit(self, spent: SpentAmount) -> str:
         """Return the amount that a bar shows, with its unit."""
         return f"{self.text_of(spent)} {_unit_of(self.measure, self.currency)}"
 
@@ -221,11 +221,11 @@ class SpendView:
 
 def spend_view(listed: ListedSpending, first: date, last: date) -> SpendView:
     """Return the page of the days from `first` to `last`, which is today."""
-    total = sum((one.spent for one in listed.days), Spent())
+    total = sum((one.spent for one in listed.days), SpentAmount())
     measure = _measure_of(total)
     spent_of = {one.day: one.spent for one in listed.days}
     span = [first + timedelta(days=number) for number in range((last - first).days + 1)]
-    spent = [spent_of.get(day, Spent()) for day in span]
+    spent = [spent_of.get(day, SpentAmount()) for day in span]
     highest = max(one.measured(measure) for one in spent)
     width = _BAR_OF_WEEK if len(span) == SPANS[0] else _BAR
     return SpendView(
@@ -244,7 +244,7 @@ def spend_view(listed: ListedSpending, first: date, last: date) -> SpendView:
 
 def today_view(listed: ListedSpending) -> TodayView:
     """Return what is spent today, from a list of this day alone."""
-    return TodayView(sum((one.spent for one in listed.days), Spent()), listed.budget, listed.currency)
+    return TodayView(sum((one.spent for one in listed.days), SpentAmount()), listed.budget, listed.currency)
 
 
 def amount_text(micros: int, largest_micros: int) -> str:
@@ -259,21 +259,21 @@ def amount_text(micros: int, largest_micros: int) -> str:
     return f"{cut:,}" if cut or not micros else f"< {scale}"
 
 
-def _measure_of(spent: Spent) -> Measure:
-    return Measure.COST if spent.cost_micros or not spent.call_count else Measure.TOKENS
+def _measure_of(spent: SpentAmount) -> SpendMeasure:
+    return SpendMeasure.COST if spent.cost_micros or not spent.call_count else SpendMeasure.TOKENS
 
 
-def _amount_of(spent: Spent, measure: Measure, total: Spent) -> str:
-    if measure is Measure.COST:
+def _amount_of(spent: SpentAmount, measure: SpendMeasure, total: SpentAmount) -> str:
+    if measure is SpendMeasure.COST:
         return amount_text(spent.cost_micros, total.cost_micros)
     return f"{spent.measured(measure):,}"
 
 
-def _unit_of(measure: Measure, currency: str) -> str:
-    return currency if measure is Measure.COST else "tokens"
+def _unit_of(measure: SpendMeasure, currency: str) -> str:
+    return currency if measure is SpendMeasure.COST else "tokens"
 
 
-def _bar(slot_x: float, width: float, day: date, spent: Spent, height: float) -> DayBar:
+def _bar(slot_x: float, width: float, day: date, spent: SpentAmount, height: float) -> DayBar:
     return DayBar(day, spent, slot_x, slot_x + (_SLOT - width) / 2, round(_HEIGHT - height, 2), width, height)
 
 
@@ -287,7 +287,7 @@ def _agent(one: ListedSpend) -> tuple[str, str]:
 def _named(
     rows: Iterable[ListedSpend],
     name: Callable[[ListedSpend], tuple[str, str]],
-    measure: Measure,
+    measure: SpendMeasure,
     several: str,
 ) -> tuple[NamedSpend, ...]:
     """Return the rows with their shares, the largest first, and one row for all beyond the last."""
@@ -299,7 +299,7 @@ def _named(
     if len(ordered) > _MAX_ROWS:
         rest = ordered[_MAX_ROWS - 1 :]
         words = f"{len(rest):,} more {several}"
-        ordered = [*ordered[: _MAX_ROWS - 1], ("", words, sum((spent for *_, spent in rest), Spent()))]
+        ordered = [*ordered[: _MAX_ROWS - 1], ("", words, sum((spent for *_, spent in rest), SpentAmount()))]
     return tuple(
         NamedSpend(
             one,

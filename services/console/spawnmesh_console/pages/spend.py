@@ -26,6 +26,7 @@ async def show_spend(visit: Visit) -> Response:
         "spend.html",
         view=view,
         today=view.today,
+        models={one.model for one in await visit.mesh.models.list()},
         chosen=days,
         spans=SPANS,
         sessions_query=_sessions_query,

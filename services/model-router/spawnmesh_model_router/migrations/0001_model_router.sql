@@ -131,9 +131,9 @@ create policy tenant on budget_reservations
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
--- What each tenant used and was charged for: one row for each day (UTC), agent and model. People
--- read it. What limits a tenant is in budget_periods: these rows come about a second late, and the
--- last ones are lost with a replica that is killed.
+-- The charged usage of each tenant, for people: one row for each day (UTC), agent and model. The
+-- limits of a tenant hold by budget_periods: these rows come about a second late, and the last ones
+-- are lost with a replica that is killed.
 --
 -- agent_id is empty for calls that no run made. At most 200 agents of a day have rows of their own;
 -- `*` has the further ones. Replicas that add agents at the same moment can exceed that number.

@@ -759,7 +759,7 @@ class ListSpendRequest(_message.Message):
 
     @_builtins.property
     def group_by(self) -> _containers.RepeatedScalarFieldContainer[_spend_pb2.SpendDimension.ValueType]:
-        """What the rows are told apart by; they are sums over the others. Empty: day, agent and model."""
+        """The dimensions of the rows, which are sums over the others. Empty: day, agent and model."""
 
     def __init__(
         self,

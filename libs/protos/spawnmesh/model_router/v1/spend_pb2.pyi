@@ -34,7 +34,7 @@ class _SpendDimensionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SpendD
     """The model that was called."""
 
 class SpendDimension(_SpendDimension, metaclass=_SpendDimensionEnumTypeWrapper):
-    """What tells rows of the spending apart."""
+    """The dimensions by which rows of the spending can be grouped."""
 
 SPEND_DIMENSION_UNSPECIFIED: SpendDimension.ValueType  # 0
 """Not accepted."""
@@ -48,7 +48,7 @@ Global___SpendDimension: _TypeAlias = SpendDimension  # noqa: Y015
 
 @_typing.final
 class SpendRow(_message.Message):
-    """What model calls used, as the tenant was charged for it. A field of a dimension by which the rows
+    """The usage of model calls, as the tenant was charged for it. A field of a dimension by which the rows
     are not grouped is empty: the row is the sum over all of its values.
     """
 
@@ -121,9 +121,9 @@ class DayBudget(_message.Message):
     limit_micros: _builtins.int
     """The limit, in millionths of the currency."""
     spent_micros: _builtins.int
-    """What counts against the limit: the spending of the day since the tenant has limits."""
+    """The spending of the day since the tenant has limits. It counts against the limit."""
     reserved_micros: _builtins.int
-    """What calls in progress have reserved: it counts against the limit too, until they end."""
+    """The reservations of calls in progress. They count against the limit too, until the calls end."""
     @_builtins.property
     def renew_time(self) -> _timestamp_pb2.Timestamp:
         """When the next day begins, with nothing spent."""
