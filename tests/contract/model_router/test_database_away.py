@@ -119,6 +119,7 @@ async def test_Generate__limits_hold_while_the_database_is_away_and_usage_is_sto
     await eventually(is_stored)
 
 
+@pytest.mark.usefixtures("quick_spend")
 async def test_ListSpend__calls_while_the_database_is_away_are_listed_later(world: World, way: Way) -> None:
     router = await world.router(priced(world))
     assert await reason_of(router, world.ref("one")) is None

@@ -20,6 +20,8 @@ from tests.support.model_router.provider import chat, openai_error, sse
 from tests.support.model_router.spending import spent
 from tests.support.waiting import MINUTE, eventually, time_left_in
 
+pytestmark = pytest.mark.usefixtures("quick_spend")
+
 BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
 
 

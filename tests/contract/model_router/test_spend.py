@@ -34,6 +34,8 @@ from tests.support.model_router.spending import (
 )
 from tests.support.waiting import DAY, eventually, time_left_in
 
+pytestmark = pytest.mark.usefixtures("quick_spend")
+
 ONE, TWO = 20 + 5 * 2, 10 * (20 + 5 * 2)
 """The costs of an answer: 20 tokens are read, and 5 written."""
 THOUGHTS = sse(

@@ -14,6 +14,8 @@ from tests.support.model_router.provider import chat, sse
 from tests.support.model_router.spending import as_agent, put_spend, spent, today
 from tests.support.waiting import DAY, time_left_in
 
+pytestmark = pytest.mark.usefixtures("quick_spend")
+
 
 @pytest.fixture
 async def router(world: World) -> Router:

@@ -17,6 +17,8 @@ from tests.support.model_router.provider import chat, sse
 from tests.support.model_router.spending import as_agent, put_spend, spent, stored_rows, today
 from tests.support.waiting import DAY, eventually, time_left_in
 
+pytestmark = pytest.mark.usefixtures("quick_spend")
+
 
 @pytest.fixture
 async def world(world: World) -> World:
