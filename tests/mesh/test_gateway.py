@@ -16,6 +16,7 @@ from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.spending import Spending
 from spawnmesh_client.wire import WireMesh as Mesh
 from spawnmesh_client.wire import connect_wire as connect
 from spawnmesh_core.errors import MeshError
@@ -75,6 +76,12 @@ async def test_session_with_files_runs_and_is_read_through_one_address(mesh: Mes
     assert [one.set_id for one in listed.sets] == [session.receipt.set_id]
 
 
+async def spending_of(mesh: spawnmesh_client.Mesh) -> Spending | None:
+    """Return the spending of the tenant once there is some."""
+    spent = await mesh.models.spend(group_by=["AGENT"])
+    return spent if spent.rows else None
+
+
 async def test_client_with_one_url_spawns_follows_and_reads(stack: Stack, gateway: str, tenant: str) -> None:
     files = [Attachment("large.bin", bytes(900_000)), Attachment("a.txt", b"hello")]
     async with spawnmesh_client.connect(f"http://{gateway}", token=stack.client_token(tenant)) as mesh:
@@ -87,6 +94,9 @@ async def test_client_with_one_url_spawns_follows_and_reads(stack: Stack, gatewa
         assert found == [session.session_id]
         assert {one.agent_id for one in await mesh.agents.list()} == {"default"}
         assert await mesh.models.list()
+        # The token of the run named its agent to the router.
+        spent = await eventually(lambda: spending_of(mesh))
+        assert {one.agent_id for one in spent.rows} == {"default"}
         with pytest.raises(spawnmesh_client.NotFound):
             await mesh.session(f"ses_{26 * '0'}")
 

@@ -191,6 +191,7 @@ class SyncModels(_Group):
 
     list = _blocking(Models.list)
     health = _blocking(Models.health)
+    spend = _blocking(Models.spend)
 
 
 class SyncOperations(_Group):

@@ -54,7 +54,8 @@ class Caller:
     A RUN `is_harness` if a program of its tenant claimed it, and not a runner of the mesh;
     `harness_token_id` is the id of the token that it was claimed with, and it may continue the
     trace of `traceparent`, the one of its session. If it `has_budget`, its model calls count in
-    budgets. The token expires at `expire_timestamp`, in seconds since 1970; `issuer` signed it.
+    budgets; they are the spending of its agent `agent_id`, which is empty if the token names none.
+    The token expires at `expire_timestamp`, in seconds since 1970; `issuer` signed it.
     `further_keys` end the token as well as its own `revocation_key`.
     """
 
@@ -72,6 +73,7 @@ class Caller:
     harness_token_id: str = ""
     traceparent: str = ""
     has_budget: bool = False
+    agent_id: str = ""
     client_tenant_id: str = ""
     expire_timestamp: float = field(default=inf, compare=False)
     issuer: str = field(default="", compare=False)

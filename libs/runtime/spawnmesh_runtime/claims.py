@@ -145,6 +145,9 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
     has_budget = claims.get("budget", False)
     if not isinstance(has_budget, bool):
         raise invalid_token("the claim budget is neither true nor false")
+    agent_id = claims.get("agent", "")
+    if not isinstance(agent_id, str) or not (agent_id == "" or AGENT_ID.fullmatch(agent_id)):
+        raise invalid_token("the claim agent is not an agent id")
     tenant_id, run_id = checked_tenant(claims.get("tenant")), text_claim(claims, "run")
     return Caller(
         CallerKind.RUN,
@@ -156,6 +159,7 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
         harness_token_id=harness,
         traceparent=traceparent,
         has_budget=has_budget,
+        agent_id=agent_id,
         revocation_key=revocation_key(tenant_id, run_id),
         # Operators of the mesh and of the tenant revoke the token of a harness.
         further_keys=(revocation_key("", harness), revocation_key(tenant_id, harness)) if harness else (),

@@ -4,8 +4,8 @@ Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and, depending on the 
 `session`, `run` and `epoch`. The token of a client may have `roles` and `permissions`, lists of
 names. That of a runner may have `tenants` and `agents`, lists that limit the runs it gets; that of
 a run has `harness`, the id of the token that it was claimed with, and `traceparent` if such a
-runner claimed it, and `budget` if its model calls count in budgets. `jti` is the id under which a
-token of a client, an operator or a runner can be revoked.
+runner claimed it, `budget` if its model calls count in budgets, and `agent`, whose spending they
+are. `jti` is the id under which a token of a client, an operator or a runner can be revoked.
 """
 
 from collections import OrderedDict
@@ -116,16 +116,20 @@ class TokenMinter:
         *,
         harness: HarnessClaim | None = None,
         has_budget: bool = False,
+        agent_id: str = "",
     ) -> str:
         """Return a token for a run that was claimed with this epoch, perhaps by a harness.
 
-        With `has_budget`, its model calls count in the budgets that its session shares.
+        With `has_budget`, its model calls count in the budgets that its session shares. They are
+        listed as the spending of its agent.
         """
         claims: dict[str, str | int | bool] = {"session": session_id, "run": run_id, "epoch": epoch}
         if harness is not None:
             claims |= {"harness": harness.token_id, "traceparent": harness.traceparent}
         if has_budget:
             claims["budget"] = True
+        if agent_id:
+            claims["agent"] = agent_id
         return self._sign(CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, **claims)
 
     def runner_token(

@@ -34,6 +34,7 @@ from spawnmesh_model_router.operations.failover.dependencies import ChainDepende
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
 from spawnmesh_model_router.operations.request_threads import open_request_threads
 from spawnmesh_model_router.operations.run_budgets import RunBudgets
+from spawnmesh_model_router.operations.spend_log import SpendLog
 from spawnmesh_model_router.operations.trace_content import TraceContent
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
@@ -88,7 +89,10 @@ async def open_service(
         budgets = BudgetCounter(bulkhead)
         policies = PolicyCache(bulkhead, budgets)
         cooldowns = CooldownCache(database, cooldown_changes, metrics)
-        await stack.enter_async_context(run_jobs(cooldowns, cooldown_changes, policies, policy_changes))
+        spend = SpendLog(bulkhead)
+        await stack.enter_async_context(
+            run_jobs(cooldowns, cooldown_changes, policies, policy_changes, spend)
+        )
         upstreams = await stack.enter_async_context(
             open_upstreams(config.providers, settings.connect_timeout_seconds)
         )
@@ -116,9 +120,11 @@ async def open_service(
             open_audit_log(database, process.metrics.meter, process.logger)
         )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
-        servicer = ModelRouterServicer(Dependencies(policies, budgets, run_budgets, cooldowns, chain))
+        servicer = ModelRouterServicer(
+            Dependencies(database, policies, budgets, run_budgets, spend, cooldowns, chain)
+        )
         add_ModelRouterServiceServicer_to_server(servicer, server)
-        add_tenant_participant(server, database, RouterTenants(policies, cooldowns), caller_tenant_id)
+        add_tenant_participant(server, database, RouterTenants(policies, cooldowns, spend), caller_tenant_id)
         add_audit(server, database, "model-router", caller_scope)
         add_deployment(server, database, "model-router", dependencies=process.dependencies)
         yield server

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_model_router.jobs import store_spend
 
 from tests.support.model_router.fixtures import World, open_world
 
@@ -14,3 +15,9 @@ async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) ->
     """Yield a migrated database and a loopback provider. A test opens its routers itself."""
     async with open_world(databases["model_router"], keys, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+def quick_spend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let routers in the process of the test store spending at once, and not a second later."""
+    monkeypatch.setattr(store_spend, "_INTERVAL_SECONDS", 0.02)

@@ -13,8 +13,10 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_model_router.operations import policy_cache
+from structlog.testing import capture_logs
 
 from tests.support.links import Link, open_link, to_postgres
+from tests.support.model_router import spending
 from tests.support.model_router.fixtures import Router, World, user
 from tests.support.model_router.provider import BROKEN, chat, sse
 from tests.support.waiting import eventually
@@ -116,6 +118,19 @@ async def test_Generate__limits_hold_while_the_database_is_away_and_usage_is_sto
         return is_admitted and await spent(world, router) == 25 * world.provider.asked("one")
 
     await eventually(is_stored)
+
+
+@pytest.mark.usefixtures("quick_spend")
+async def test_ListSpend__calls_while_the_database_is_away_are_listed_later(world: World, way: Way) -> None:
+    router = await world.router(priced(world))
+    assert await reason_of(router, world.ref("one")) is None
+    await spending.spent(router, 1)
+    way.close()
+    with capture_logs() as logs:
+        assert [await reason_of(router, world.ref("one")) for _ in range(3)] == [None, None, None]
+        await eventually(lambda: "spend_kept_here" in [entry["event"] for entry in logs])
+    way.is_open = True
+    assert await spending.spent(router, 4) == [("", "one", 4, 4 * 25)]
 
 
 async def test_Generate__requests_of_a_minute_are_counted_without_the_database(

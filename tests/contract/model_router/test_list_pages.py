@@ -10,6 +10,7 @@ from spawnmesh_model_router.rpc import list_provider_health
 from tests.support.list_pages import PagedList, check_page_sizes, check_page_tokens, check_pages
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.provider import RATE_LIMITED
+from tests.support.model_router.spending import BY_AGENT, put_spend
 
 
 def _models(router: Router, other: Router) -> PagedList:
@@ -38,13 +39,42 @@ def _provider_health(router: Router, other: Router) -> PagedList:
     )
 
 
-LISTS = {"ListModels": _models, "ListProviderHealth": _provider_health}
+def _spend(router: Router, other: Router) -> PagedList:
+    by_agent = pb.ListSpendRequest(group_by=[BY_AGENT])
+    return PagedList(
+        partial(router.call, "ListSpend"),
+        pb.ListSpendRequest(),
+        "rows",
+        [
+            (partial(other.call, "ListSpend"), pb.ListSpendRequest()),
+            (partial(router.call, "ListSpend"), by_agent),
+            (partial(router.call, "ListModels"), pb.ListModelsRequest()),
+        ],
+    )
+
+
+def _spend_by_agent(router: Router, other: Router) -> PagedList:
+    by_agent = pb.ListSpendRequest(group_by=[BY_AGENT])
+    return PagedList(partial(router.call, "ListSpend"), by_agent, "rows", _spend(router, other).elsewhere[:1])
+
+
+LISTS = {
+    "ListModels": _models,
+    "ListProviderHealth": _provider_health,
+    "ListSpend": _spend,
+    "ListSpend-by-agent": _spend_by_agent,
+}
 
 
 @pytest.fixture(params=LISTS)
 async def listed(world: World, request: pytest.FixtureRequest) -> PagedList:
     router = await world.router()
-    return LISTS[request.param](router, await router.for_tenant(f"{router.tenant}-x"))
+    other = await router.for_tenant(f"{router.tenant}-x")
+    for days_ago in (0, 2):
+        for tenant in (router.tenant, other.tenant):
+            names = [(agent, model) for agent in ("", "*", "ann", "ben") for model in ("p/one", "p/two")]
+            await put_spend(world, tenant, days_ago, *names)
+    return LISTS[request.param](router, other)
 
 
 @pytest.mark.parametrize("check", [check_pages, check_page_sizes, check_page_tokens])

@@ -17,7 +17,10 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.support import tenancy
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.provider import chat, openai_error, sse
+from tests.support.model_router.spending import spent
 from tests.support.waiting import MINUTE, eventually, time_left_in
+
+pytestmark = pytest.mark.usefixtures("quick_spend")
 
 BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
 
@@ -36,10 +39,11 @@ async def purge(router: Router, version: int = 0) -> tenancy.Purged:
 
 
 async def counted(world: World, router: Router) -> tuple[int, int]:
-    """Return the number of rows of policies and of usage."""
+    """Return the number of rows of policies, and of usage and spending."""
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
         await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (router.tenant,))
-        query = "select (select count(*) from tenant_policies), (select count(*) from budget_periods)"
+        query = """select (select count(*) from tenant_policies),
+                          (select count(*) from budget_periods) + (select count(*) from spend_days)"""
         policies, periods = await (await connection.execute(query)).fetchone() or (0, 0)
     return policies, periods
 
@@ -54,8 +58,9 @@ async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_mo
         )
         assert (await router.generate(world.ref("one"))).text == "one"
     assert (await second.generate(world.ref("one"))).refused.reason is Reason.BUDGET_EXCEEDED
+    await spent(first, 1)
     _, periods = await counted(world, first)
-    assert periods >= 2
+    assert periods >= 3
 
     answer = await purge(first)
     assert (answer.done, answer.row_count) == (True, 1 + periods)
@@ -114,7 +119,7 @@ async def test_Generate__past_usage_is_deleted(world: World) -> None:
         )
     assert (await router.generate(world.ref("one"))).text == "one"
     _, periods = await counted(world, router)
-    assert periods <= 60 + 2
+    assert periods <= 60 + 2 + 1
 
 
 async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created_anew(world: World) -> None:
@@ -129,6 +134,7 @@ async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created
     await time_left_in(MINUTE)
     assert await router.prepare(4, max_requests_per_minute=1) == 4
     assert (await router.generate(world.ref("one"))).text == "one"
+    await spent(router, 1)
     kept = await counted(world, router)
     for late in (1, 3):
         answer = await purge(router, late)

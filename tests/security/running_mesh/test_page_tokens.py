@@ -128,6 +128,10 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
                 (tenant.tenant_id, tenant.ids["job_kind"], f"dead-{number}"),
             )
             await connection.execute(
+                "insert into model_router.spend_days values (%s, now(), %s, 'p/one', 1, 1, 1, 0, 0, 1)",
+                (tenant.tenant_id, f"agent-{number}"),
+            )
+            await connection.execute(
                 """
                 insert into session.approvals (tenant_id, approval_id, session_id, run_id, agent_id,
                                                ancestor_ids, tool_name, on_expiry, create_time, expire_time)

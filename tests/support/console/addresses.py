@@ -46,6 +46,7 @@ _EXAMPLES: dict[str, Callable[[Furnished], Sequence[str]]] = {
         f"/approvals/{one.asking_approval}",
     ],
     "/models": lambda one: ["/models", "/models?explain=scripted%2Fagent"],
+    "/spend": lambda one: ["/spend", "/spend?days=90", "/spend?part=today"],
     "/webhooks/{name}": lambda one: [
         f"/webhooks/{one.webhook}",
         f"/webhooks/{one.webhook}?state=FAILED&type=webhook.test",

@@ -18,6 +18,7 @@ from spawnmesh_client.session import Session
 from tests.support.console.budgets import waiting_session
 from tests.support.console.published import file_of, publishing_session
 from tests.support.console.schedules import put_schedule
+from tests.support.console.spent import SpentRow, put_budget, put_spending
 from tests.support.console.stored import dry_run_of_tiering
 from tests.support.console.visitors import ConsoleTenant
 from tests.support.waiting import eventually
@@ -101,6 +102,11 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
     )
     budget = Budget(calls=1, cost=0.5, tokens=200_000, run_time=timedelta(minutes=10))
     budgeted = await waiting_session(mesh, budget=budget, label=f"{marker} budgeted")
+    spent = [
+        SpentRow(ago, agent, "acme/large", 10_000 + ago) for ago in (0, 2, 40) for agent in ("clerk", "", "*")
+    ]
+    await put_spending(tenant, spent)
+    await put_budget(tenant, 10**9, spent_micros=10**8, reserved_micros=10**7)
     waits = [await eventually(lambda one=one: _approval_of(mesh, one)) for one in (waiting, asking)]
     return Furnished(
         tenant,

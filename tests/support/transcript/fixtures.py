@@ -79,9 +79,15 @@ class Session:
     def client_token(self) -> str:
         return self.service.client_minter.client_token(self.tenant_id, "tester", 300)
 
-    def run_token(self, claim: pb.WriterClaim, *, has_budget: bool = False) -> str:
+    def run_token(self, claim: pb.WriterClaim, *, has_budget: bool = False, agent_id: str = "") -> str:
         return self.service.session_minter.run_token(
-            self.tenant_id, self.session_id, claim.run_id, claim.epoch, 300, has_budget=has_budget
+            self.tenant_id,
+            self.session_id,
+            claim.run_id,
+            claim.epoch,
+            300,
+            has_budget=has_budget,
+            agent_id=agent_id,
         )
 
     def mirror_token(self) -> str:

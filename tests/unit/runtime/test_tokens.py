@@ -115,9 +115,26 @@ def test_claim_of_a_budget_that_is_no_truth_value_is_refused(setup: Setup, claim
     assert setup.refused(token).reason is Reason.TOKEN_INVALID
 
 
-def test_token_without_a_run_has_no_budget(setup: Setup) -> None:
-    token = setup.signed("session", kind="service", budget=True)
+@pytest.mark.parametrize("agent_id", ["", "a", "ann_2-b", "a" * 63])
+def test_token_of_a_run_names_its_agent(setup: Setup, agent_id: str) -> None:
+    token = setup.minter("session").run_token("acme", "ses_1", "run_1", 7, 60, agent_id=agent_id)
+    assert setup.verifier.verify(token).agent_id == agent_id
+
+
+@pytest.mark.parametrize("claim", ["*", "Ann", "a" * 64, "ann\n", 1, ["ann"], None])
+def test_claim_of_an_agent_that_is_no_agent_id_is_refused(setup: Setup, claim: object) -> None:
+    token = setup.signed("session", kind="run", session="ses_1", run="run_1", epoch=1, agent=claim)
+    # A claim that is None is left out.
+    if claim is None:
+        assert setup.verifier.verify(token).agent_id == ""
+    else:
+        assert setup.refused(token).reason is Reason.TOKEN_INVALID
+
+
+def test_token_without_a_run_has_neither_budget_nor_agent(setup: Setup) -> None:
+    token = setup.signed("session", kind="service", budget=True, agent="ann")
     assert not setup.verifier.verify(token).has_budget
+    assert setup.verifier.verify(token).agent_id == ""
 
 
 def test_token_is_revoked_by_its_id_or_by_its_run(setup: Setup) -> None:

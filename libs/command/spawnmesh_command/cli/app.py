@@ -23,6 +23,7 @@ from spawnmesh_command.cli import (
     router,
     schedules,
     sessions,
+    spend,
     transcripts,
     webhooks,
 )
@@ -62,6 +63,7 @@ def build_app() -> typer.Typer:
         webhooks,
         schedules,
         router,
+        spend,
         jobs,
         operations,
         audit,

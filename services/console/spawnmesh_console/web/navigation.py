@@ -9,6 +9,7 @@ _PAGES = (
     ("/sessions", "Sessions", "spawnmesh.session.v1.SessionService", "ListSessions"),
     ("/approvals", "Approvals", "spawnmesh.session.v1.ApprovalService", "ListApprovals"),
     ("/models", "Models", "spawnmesh.model_router.v1.ModelRouterService", "ListModels"),
+    ("/spend", "Spend", "spawnmesh.model_router.v1.ModelRouterService", "ListSpend"),
     ("/agents", "Agents", "spawnmesh.session.v1.TenantService", "ListAgents"),
     ("/plugins", "Plugins", "spawnmesh.hook.v1.HookService", "ListPlugins"),
     ("/webhooks", "Webhooks", "spawnmesh.hook.v1.WebhookService", "ListWebhooks"),

@@ -33,7 +33,8 @@ class RoutingRequest:
     counted here include those that the prompt names. `last_answer_provider` gave the newest answer
     of the conversation; empty if that is unknown. The call counts in the budgets that the run
     `budget_run_id` of the session shares; it is empty if the call counts in none. The epoch of that
-    run is `run_epoch`, or 0 if a service calls for it.
+    run is `run_epoch`, or 0 if a service calls for it. `agent_id` is the agent whose spending the
+    call is; empty if no run calls.
     """
 
     tenant_id: str
@@ -54,6 +55,7 @@ class RoutingRequest:
     last_answer_provider: str
     budget_run_id: str = ""
     run_epoch: int = 0
+    agent_id: str = ""
 
     @property
     def has_images(self) -> bool:

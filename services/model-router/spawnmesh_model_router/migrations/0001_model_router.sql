@@ -131,6 +131,36 @@ create policy tenant on budget_reservations
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
+-- The charged usage of each tenant, for people: one row for each day (UTC), agent and model. The
+-- limits of a tenant hold by budget_periods: these rows come about a second late, and the last ones
+-- are lost with a replica that is killed.
+--
+-- agent_id is empty for calls that no run made. At most 200 agents of a day have rows of their own;
+-- `*` has the further ones. Replicas that add agents at the same moment can exceed that number.
+-- Each transaction that adds to a tenant's rows deletes those that are older than 90 days.
+--
+-- Primary key: add_spend finds a row; list_agents, list_spend and delete_past_days read days. The
+-- collation makes sums over many rows cheap.
+create table spend_days (
+    tenant_id               text        not null,
+    day                     date        not null,
+    agent_id                text        collate "C" not null check (length(agent_id) <= 63),
+    model                   text        collate "C" not null check (model like '%/%'),
+    call_count              used_amount not null,
+    input_token_count       used_amount not null,
+    output_token_count      used_amount not null,
+    cache_read_token_count  used_amount not null,
+    cache_write_token_count used_amount not null,
+    cost_micros             used_amount not null,
+    primary key (tenant_id, day, agent_id, model)
+);
+
+alter table spend_days enable row level security;
+alter table spend_days force row level security;
+create policy tenant on spend_days
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
 -- Tenants that are purged, or were. No usage is stored for them until they are created anew. See
 -- `spawnmesh_postgres.tenant_purges`.
 create table purged_tenants (

@@ -44,6 +44,7 @@ from spawnmesh_model_router.operations.failover.dependencies import ChainDepende
 from spawnmesh_model_router.operations.failover.routing import build_links
 from spawnmesh_model_router.operations.failover.usage_estimate import UsageEstimate
 from spawnmesh_model_router.operations.run_budgets import RunBudgets
+from spawnmesh_model_router.operations.spend_log import SpendLog
 
 _Bounds = Sequence[tuple[Prices, UsageBounds]]
 """The prices of each candidate, and the most tokens that it can use."""
@@ -53,6 +54,7 @@ async def generate_within_budget(
     deps: ChainDependencies,
     budgets: BudgetCounter,
     run_budgets: RunBudgets,
+    spend: SpendLog,
     routing: RoutingRequest,
     request: ProviderRequest,
 ) -> AsyncGenerator[Event, None]:
@@ -62,8 +64,9 @@ async def generate_within_budget(
     caller leaves, the answer breaks off, or the provider reports no usage, the charge is an
     estimate from what the model read, thought and wrote. If the tenant's spending is limited, the
     largest cost of the call is reserved until its last charge. If the call counts in budgets of
-    sessions, the sum of its charges is recorded there once, before the last event too. Raises
-    MeshError BUDGET_EXCEEDED and SESSION_BUDGET_EXCEEDED before any provider is called.
+    sessions, the sum of its charges is recorded there once, before the last event too. Each charge
+    is noted as spending of the call's agent and the model, with or without limits. Raises MeshError
+    BUDGET_EXCEEDED and SESSION_BUDGET_EXCEEDED before any provider is called.
     """
     tenant_id, limits, seconds = routing.tenant_id, routing.policy.limits, routing.deadline - deps.monotonic()
     bounds = _bounds(deps.config, routing, request)
@@ -73,6 +76,7 @@ async def generate_within_budget(
 
     async def charge(model: ModelRef, charged: ChargedUsage, *, is_last: bool = False) -> None:
         deps.metrics.charged(model, charged.cost_micros)
+        spend.note(tenant_id, routing.agent_id, model, charged)
         released = reservation if is_last else None
         await budgets.charge(tenant_id, limits, charged.token_count, charged.cost_micros, released)
 

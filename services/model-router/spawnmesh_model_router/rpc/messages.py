@@ -49,8 +49,8 @@ async def parse_generate_request(
 ) -> tuple[RoutingRequest, ProviderRequest]:
     """Return how to route the call, and the content for the provider.
 
-    Raises MeshError INVALID_REQUEST, and NOT_FOUND if a run names a session or a run that is not
-    its own, or a client names a run.
+    Raises MeshError INVALID_REQUEST, and NOT_FOUND if a run names a session, a run or an agent that
+    is not its own, or a client names a run or an agent.
     """
     config = chain.config
     deadline = math.inf if remaining_seconds is None else chain.monotonic() + remaining_seconds
@@ -86,6 +86,7 @@ async def parse_generate_request(
         last_answer_provider=content.last_answer_provider,
         budget_run_id=budget_run_id,
         run_epoch=caller.epoch,
+        agent_id=_parse_agent(request, caller),
     )
     return routing, content
 
@@ -107,6 +108,16 @@ def _parse_session(request: pb.GenerateRequest, caller: Caller) -> tuple[str, st
     if run_id and not session_id:
         raise invalid("session_id", "must be given with run_id")
     return session_id, run_id
+
+
+def _parse_agent(request: pb.GenerateRequest, caller: Caller) -> str:
+    """Return the agent whose spending the call is; empty if none is known.
+
+    The token of a run names its agent. A service names the agent for whose run it calls.
+    """
+    if caller.kind is not CallerKind.SERVICE and request.agent_id not in ("", caller.agent_id):
+        raise not_found("agent", request.agent_id)
+    return caller.agent_id or request.agent_id
 
 
 def _check_images(request: pb.GenerateRequest) -> None:

@@ -16,6 +16,7 @@ from spawnmesh_model_router.rpc.explain_route import explain_route
 from spawnmesh_model_router.rpc.generate import generate
 from spawnmesh_model_router.rpc.list_models import list_models
 from spawnmesh_model_router.rpc.list_provider_health import list_provider_health
+from spawnmesh_model_router.rpc.list_spend import list_spend
 from spawnmesh_model_router.rpc.plan_retry import plan_retry
 
 Context = aio.ServicerContext[Any, Any]
@@ -55,6 +56,9 @@ class ModelRouterServicer(ModelRouterServiceServicer):
         self, request: pb.ListProviderHealthRequest, _context: Context
     ) -> pb.ListProviderHealthResponse:
         return await list_provider_health(request, current_caller(), self._deps)
+
+    async def ListSpend(self, request: pb.ListSpendRequest, _context: Context) -> pb.ListSpendResponse:
+        return await list_spend(request, current_caller(), self._deps)
 
     async def ClearCooldown(
         self, request: pb.ClearCooldownRequest, _context: Context

@@ -37,12 +37,14 @@ class RunTokens:
         *,
         harness: HarnessClaim | None,
         has_budget: bool,
+        agent_id: str,
     ) -> str:
         """Mint the token of a run. It is good for four leases, but at least for five minutes.
 
         It outlives the run's deadline, which is `time_left` away, by five minutes at most. A
         `harness` is the program of the tenant that claimed the run, if it was no runner of the
-        mesh. With `has_budget`, its model calls count in budgets.
+        mesh. With `has_budget`, its model calls count in budgets. They are listed as the
+        spending of the agent.
         """
         ttl = min(max(_MIN_TTL, self.lease_ttl * _TOKEN_LEASES), time_left + _GRACE)
         return self.minter.run_token(
@@ -53,4 +55,5 @@ class RunTokens:
             ttl.total_seconds(),
             harness=harness,
             has_budget=has_budget,
+            agent_id=agent_id,
         )

@@ -79,6 +79,7 @@ def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.Cl
             claimed.time_left,
             harness=None if caller.is_of_the_mesh else HarnessClaim(caller.token_id, session.traceparent),
             has_budget=bool(session.budget_session_ids),
+            agent_id=agent.agent_id,
         ),
         lease_ttl=render_duration(deps.lease_ttl),
         deadline_time=render_time(run.deadline_time),

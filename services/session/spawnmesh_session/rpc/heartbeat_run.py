@@ -31,6 +31,7 @@ async def heartbeat_run(
         lease.time_left,
         harness=HarnessClaim(caller.harness_token_id, caller.traceparent) if caller.is_harness else None,
         has_budget=caller.has_budget,
+        agent_id=caller.agent_id,
     )
     return HeartbeatRunResponse(
         lease_expire_time=render_time(lease.end_time),

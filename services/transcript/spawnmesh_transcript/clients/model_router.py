@@ -51,11 +51,13 @@ async def generate_text(
     system_prompt: str,
     user_prompt: str,
     budget_run_id: str = "",
+    agent_id: str = "",
 ) -> GeneratedText:
     """Have the first of the models that is available answer a prompt.
 
-    The call counts in the budgets of the run `budget_run_id`, if one is named. The text is empty if
-    every model that was called answered nothing. Raises the router's MeshError.
+    The call counts in the budgets of the run `budget_run_id`, if one is named, and is listed as the
+    spending of the agent. The text is empty if every model that was called answered nothing.
+    Raises the router's MeshError.
     """
     first, *others = models or [""]
     block = content_pb.ContentBlock(text=content_pb.Text(text=user_prompt))
@@ -67,6 +69,7 @@ async def generate_text(
         max_output_token_count=_MAX_OUTPUT_TOKENS,
         session_id=key.session_id,
         run_id=budget_run_id,
+        agent_id=agent_id,
     )
     stub: ModelRouterServiceAsyncStub = ModelRouterServiceStub(router.channel)
     try:

@@ -45,6 +45,7 @@ async def compact_transcript(
         parse_tail(request.fresh_tail),
         request.models,
         budget_run_id=caller.run_id if caller.has_budget else "",
+        agent_id=caller.agent_id,
     )
     compactor = Compactor(deps.database, deps.bulk_threads, deps.model_router, deps.hooks)
     try:

@@ -40,6 +40,19 @@ async def beat(mesh: Mesh, held: run_pb.ClaimedRun, token: str = "") -> str:
     return answer.run_token
 
 
+async def test_ClaimRuns__token_names_the_agent_of_the_run_and_heartbeats_keep_it(
+    open_mesh: OpenMesh, keys: Path
+) -> None:
+    verifier = TokenVerifier(JwksFile(keys / "jwks.json"))
+    async with open_mesh() as mesh:
+        await mesh.create_tenant()
+        session = await mesh.spawn()
+        held = await mesh.claim(session.session_id)
+        assert held.agent.agent_id
+        for token in (held.run_token, await beat(mesh, held)):
+            assert verifier.verify(token).agent_id == held.agent.agent_id
+
+
 @pytest.mark.parametrize(("lease_seconds", "minutes"), [(10.0, 5.0), (120.0, 8.0)])
 async def test_a_token_is_good_for_five_minutes_and_for_some_leases(
     open_mesh: OpenMesh, left: Callable[[str], float], lease_seconds: float, minutes: float

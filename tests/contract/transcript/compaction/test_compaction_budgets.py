@@ -20,6 +20,17 @@ async def test_CompactTranscript__calls_for_a_run_with_a_budget_name_it(compacti
     assert (asked.session_id, asked.run_id) == (compacting.session.session_id, claim.run_id)
 
 
+async def test_CompactTranscript__calls_are_the_spending_of_the_agent_of_the_run(
+    compacting: Compacting,
+) -> None:
+    claim = await compacting.session.acquire(1)
+    await compacting.converse(claim, turns=5)
+    token = compacting.session.run_token(claim, agent_id="ann")
+    assert (await compacting.compact(claim, token=token)).HasField("summary")
+    (asked,) = compacting.peers.prompts
+    assert (asked.agent_id, asked.run_id) == ("ann", "")
+
+
 @pytest.mark.parametrize("caller", ["run", "client"])
 async def test_CompactTranscript__calls_for_others_name_no_run(compacting: Compacting, caller: str) -> None:
     claim = await compacting.session.acquire(1)
@@ -29,6 +40,7 @@ async def test_CompactTranscript__calls_for_others_name_no_run(compacting: Compa
     assert (await compacting.compact(claim if caller == "run" else None)).HasField("summary")
     (asked,) = compacting.peers.prompts
     assert (asked.session_id, asked.run_id) == (compacting.session.session_id, "")
+    assert asked.agent_id == ""
 
 
 async def test_CompactTranscript__used_up_budget_is_refused_as_the_router_says(

@@ -24,14 +24,16 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot_message__pb2
 from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
 from spawnmesh.model_router.v1 import generation_pb2 as spawnmesh_dot_model__router_dot_v1_dot_generation__pb2
 from spawnmesh.model_router.v1 import routing_pb2 as spawnmesh_dot_model__router_dot_v1_dot_routing__pb2
+from spawnmesh.model_router.v1 import spend_pb2 as spawnmesh_dot_model__router_dot_v1_dot_spend__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4spawnmesh/model_router/v1/model_router_service.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a*spawnmesh/model_router/v1/generation.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a spawnmesh/policy/v1/policy.proto\"\xc4\x05\n\x0fGenerateRequest\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12*\n\x0f\x66\x61llback_models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x0e\n\x06strict\x18\x03 \x01(\x08\x12 \n\rsystem_prompt\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12=\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x0c\xbaH\t\x92\x01\x06\x08\x01\x10\xc0\xb8\x02\x12\x44\n\x05tools\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.ToolDeclarationB\t\xbaH\x06\x92\x01\x03\x10\x80\x01\x12\'\n\x16max_output_token_count\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1b\n\nsession_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x37\n\tfallbacks\x18\t \x01(\x0b\x32$.spawnmesh.model_router.v1.Fallbacks\x12\x46\n\x11partial_execution\x18\n \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12M\n\x10\x65\x61rlier_attempts\x18\x0b \x03(\x0b\x32).spawnmesh.model_router.v1.EarlierAttemptB\x08\xbaH\x05\x92\x01\x02\x10@\x12\x45\n\x0cnamed_images\x18\x0c \x03(\x0b\x32%.spawnmesh.model_router.v1.NamedImageB\x08\xbaH\x05\x92\x01\x02\x10\x10\x12?\n\x08thinking\x18\r \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x17\n\x06run_id\x18\x0e \x01(\tB\x07\xbaH\x04r\x02(@\".\n\tFallbacks\x12!\n\x06models\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\"T\n\x10GenerateResponse\x12:\n\x06\x65vents\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.GenerationEventJ\x04\x08\x01\x10\x06\"\xd5\x03\n\x0fGenerationEvent\x12\x44\n\x0f\x61ttempt_started\x18\x01 \x01(\x0b\x32).spawnmesh.model_router.v1.AttemptStartedH\x00\x12:\n\ntext_delta\x18\x02 \x01(\x0b\x32$.spawnmesh.model_router.v1.TextDeltaH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12<\n\x0e\x61ttempt_failed\x18\x04 \x01(\x0b\x32\".spawnmesh.model_router.v1.AttemptH\x00\x12;\n\ncompletion\x18\x05 \x01(\x0b\x32%.spawnmesh.model_router.v1.CompletionH\x00\x12\x42\n\x0ethinking_delta\x18\x06 \x01(\x0b\x32(.spawnmesh.model_router.v1.ThinkingDeltaH\x00\x12\x43\n\x0ftool_call_delta\x18\x07 \x01(\x0b\x32(.spawnmesh.model_router.v1.ToolCallDeltaH\x00\x42\x07\n\x05\x65vent\"\xed\x01\n\x0e\x41ttemptStarted\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x06images\x18\x03 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12)\n!prompt_image_detection_suppressed\x18\x04 \x01(\x08\x12!\n\x19told_of_partial_execution\x18\x05 \x01(\x08\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1d\n\rThinkingDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"[\n\rToolCallDelta\x12\x14\n\x0ctool_call_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\x12\x13\n\x0b\x62\x65gins_call\x18\x04 \x01(\x08\"Z\n\x13\x45xplainRouteRequest\x12\x43\n\x07request\x18\x01 \x01(\x0b\x32*.spawnmesh.model_router.v1.GenerateRequestB\x06\xbaH\x03\xc8\x01\x01\"W\n\x14\x45xplainRouteResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\"\xdc\x01\n\x14\x43lassifyErrorRequest\x12\x1f\n\x0bhttp_status\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe7\x07(\x00\x12\x1a\n\x07message\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x16\n\x04\x63ode\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1c\n\nerror_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\x08provider\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1a\n\x07\x64\x65tails\x18\x06 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x19\n\x06\x63\x61uses\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"}\n\x15\x43lassifyErrorResponse\x12\x39\n\x06reason\x18\x01 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x14\n\x0cis_transient\x18\x02 \x01(\x08\x12\x13\n\x0bstops_chain\x18\x03 \x01(\x08\"\xc1\x02\n\x10PlanRetryRequest\x12\x10\n\x08is_retry\x18\x01 \x01(\x08\x12\x42\n\x0fprevious_reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x1a\n\x08provider\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12 \n\x0e\x66irst_provider\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1c\n\x0bimage_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12Q\n\x12partial_executions\x18\x06 \x03(\x0b\x32+.spawnmesh.model_router.v1.PartialExecutionB\x08\xbaH\x05\x92\x01\x02\x10@\x12(\n\x15idempotent_tool_names\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"\xab\x01\n\x11PlanRetryResponse\x12\x13\n\x0bimage_count\x18\x01 \x01(\x05\x12)\n!prompt_image_detection_suppressed\x18\x02 \x01(\x08\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x0e\n\x06notice\x18\x04 \x01(\t\"P\n\x11ListModelsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"\x8c\x01\n\x12ListModelsResponse\x12\x34\n\x06models\x18\x01 \x03(\x0b\x32$.spawnmesh.model_router.v1.ModelInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08\x63urrency\x18\x03 \x01(\t\x12\x15\n\rprice_version\x18\x04 \x01(\t\"X\n\x19ListProviderHealthRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"s\n\x1aListProviderHealthResponse\x12<\n\tproviders\x18\x01 \x03(\x0b\x32).spawnmesh.model_router.v1.ProviderHealth\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x93\x01\n\x14\x43learCooldownRequest\x12\x43\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1a\n\x06target\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x1a\n\ttenant_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(\'\",\n\x15\x43learCooldownResponse\x12\x13\n\x0bwas_cooling\x18\x01 \x01(\x08\x32\x80\t\n\x12ModelRouterService\x12\x9e\x01\n\x08Generate\x12*.spawnmesh.model_router.v1.GenerateRequest\x1a+.spawnmesh.model_router.v1.GenerateResponse\"7\xb2\xe1\x18\x15\n\x03\x01\x03\x04\x12\ntranscript \x02\x38\x06\x82\xd3\xe4\x93\x02\x18\"\x13/v1/models:generate:\x01*0\x01\x12\xa2\x01\n\x0c\x45xplainRoute\x12..spawnmesh.model_router.v1.ExplainRouteRequest\x1a/.spawnmesh.model_router.v1.ExplainRouteResponse\"1\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/models:explainRoute:\x01*\x12\xa6\x01\n\rClassifyError\x12/.spawnmesh.model_router.v1.ClassifyErrorRequest\x1a\x30.spawnmesh.model_router.v1.ClassifyErrorResponse\"2\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/models:classifyError:\x01*\x12\x96\x01\n\tPlanRetry\x12+.spawnmesh.model_router.v1.PlanRetryRequest\x1a,.spawnmesh.model_router.v1.PlanRetryResponse\".\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x19\"\x14/v1/models:planRetry:\x01*\x12\x8c\x01\n\nListModels\x12,.spawnmesh.model_router.v1.ListModelsRequest\x1a-.spawnmesh.model_router.v1.ListModelsResponse\"!\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models\x12\xa7\x01\n\x12ListProviderHealth\x12\x34.spawnmesh.model_router.v1.ListProviderHealthRequest\x1a\x35.spawnmesh.model_router.v1.ListProviderHealthResponse\"$\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/providers\x12\xa8\x01\n\rClearCooldown\x12/.spawnmesh.model_router.v1.ClearCooldownRequest\x1a\x30.spawnmesh.model_router.v1.ClearCooldownResponse\"4\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x02 \x04\x42\x08\x1a\x06target\x82\xd3\xe4\x93\x02\x18\"\x13/v1/cooldowns:clear:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4spawnmesh/model_router/v1/model_router_service.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a*spawnmesh/model_router/v1/generation.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a%spawnmesh/model_router/v1/spend.proto\x1a spawnmesh/policy/v1/policy.proto\"\xfc\x05\n\x0fGenerateRequest\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12*\n\x0f\x66\x61llback_models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x0e\n\x06strict\x18\x03 \x01(\x08\x12 \n\rsystem_prompt\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12=\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x0c\xbaH\t\x92\x01\x06\x08\x01\x10\xc0\xb8\x02\x12\x44\n\x05tools\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.ToolDeclarationB\t\xbaH\x06\x92\x01\x03\x10\x80\x01\x12\'\n\x16max_output_token_count\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1b\n\nsession_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x37\n\tfallbacks\x18\t \x01(\x0b\x32$.spawnmesh.model_router.v1.Fallbacks\x12\x46\n\x11partial_execution\x18\n \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12M\n\x10\x65\x61rlier_attempts\x18\x0b \x03(\x0b\x32).spawnmesh.model_router.v1.EarlierAttemptB\x08\xbaH\x05\x92\x01\x02\x10@\x12\x45\n\x0cnamed_images\x18\x0c \x03(\x0b\x32%.spawnmesh.model_router.v1.NamedImageB\x08\xbaH\x05\x92\x01\x02\x10\x10\x12?\n\x08thinking\x18\r \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x17\n\x06run_id\x18\x0e \x01(\tB\x07\xbaH\x04r\x02(@\x12\x36\n\x08\x61gent_id\x18\x0f \x01(\tB$\xbaH!r\x1f\x32\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\".\n\tFallbacks\x12!\n\x06models\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\"T\n\x10GenerateResponse\x12:\n\x06\x65vents\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.GenerationEventJ\x04\x08\x01\x10\x06\"\xd5\x03\n\x0fGenerationEvent\x12\x44\n\x0f\x61ttempt_started\x18\x01 \x01(\x0b\x32).spawnmesh.model_router.v1.AttemptStartedH\x00\x12:\n\ntext_delta\x18\x02 \x01(\x0b\x32$.spawnmesh.model_router.v1.TextDeltaH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12<\n\x0e\x61ttempt_failed\x18\x04 \x01(\x0b\x32\".spawnmesh.model_router.v1.AttemptH\x00\x12;\n\ncompletion\x18\x05 \x01(\x0b\x32%.spawnmesh.model_router.v1.CompletionH\x00\x12\x42\n\x0ethinking_delta\x18\x06 \x01(\x0b\x32(.spawnmesh.model_router.v1.ThinkingDeltaH\x00\x12\x43\n\x0ftool_call_delta\x18\x07 \x01(\x0b\x32(.spawnmesh.model_router.v1.ToolCallDeltaH\x00\x42\x07\n\x05\x65vent\"\xed\x01\n\x0e\x41ttemptStarted\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x06images\x18\x03 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12)\n!prompt_image_detection_suppressed\x18\x04 \x01(\x08\x12!\n\x19told_of_partial_execution\x18\x05 \x01(\x08\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1d\n\rThinkingDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"[\n\rToolCallDelta\x12\x14\n\x0ctool_call_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\x12\x13\n\x0b\x62\x65gins_call\x18\x04 \x01(\x08\"Z\n\x13\x45xplainRouteRequest\x12\x43\n\x07request\x18\x01 \x01(\x0b\x32*.spawnmesh.model_router.v1.GenerateRequestB\x06\xbaH\x03\xc8\x01\x01\"W\n\x14\x45xplainRouteResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\"\xdc\x01\n\x14\x43lassifyErrorRequest\x12\x1f\n\x0bhttp_status\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe7\x07(\x00\x12\x1a\n\x07message\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x16\n\x04\x63ode\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1c\n\nerror_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\x08provider\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1a\n\x07\x64\x65tails\x18\x06 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x19\n\x06\x63\x61uses\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"}\n\x15\x43lassifyErrorResponse\x12\x39\n\x06reason\x18\x01 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x14\n\x0cis_transient\x18\x02 \x01(\x08\x12\x13\n\x0bstops_chain\x18\x03 \x01(\x08\"\xc1\x02\n\x10PlanRetryRequest\x12\x10\n\x08is_retry\x18\x01 \x01(\x08\x12\x42\n\x0fprevious_reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x1a\n\x08provider\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12 \n\x0e\x66irst_provider\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1c\n\x0bimage_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12Q\n\x12partial_executions\x18\x06 \x03(\x0b\x32+.spawnmesh.model_router.v1.PartialExecutionB\x08\xbaH\x05\x92\x01\x02\x10@\x12(\n\x15idempotent_tool_names\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"\xab\x01\n\x11PlanRetryResponse\x12\x13\n\x0bimage_count\x18\x01 \x01(\x05\x12)\n!prompt_image_detection_suppressed\x18\x02 \x01(\x08\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x0e\n\x06notice\x18\x04 \x01(\t\"P\n\x11ListModelsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"\x8c\x01\n\x12ListModelsResponse\x12\x34\n\x06models\x18\x01 \x03(\x0b\x32$.spawnmesh.model_router.v1.ModelInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08\x63urrency\x18\x03 \x01(\t\x12\x15\n\rprice_version\x18\x04 \x01(\t\"X\n\x19ListProviderHealthRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"s\n\x1aListProviderHealthResponse\x12<\n\tproviders\x18\x01 \x03(\x0b\x32).spawnmesh.model_router.v1.ProviderHealth\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xff\x01\n\x10ListSpendRequest\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12P\n\x08group_by\x18\x03 \x03(\x0e\x32).spawnmesh.model_router.v1.SpendDimensionB\x13\xbaH\x10\x92\x01\r\x10\x03\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12\x1d\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"\xa7\x01\n\x11ListSpendResponse\x12\x31\n\x04rows\x18\x01 \x03(\x0b\x32#.spawnmesh.model_router.v1.SpendRow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x34\n\x06\x62udget\x18\x03 \x01(\x0b\x32$.spawnmesh.model_router.v1.DayBudget\x12\x10\n\x08\x63urrency\x18\x04 \x01(\t\"\x93\x01\n\x14\x43learCooldownRequest\x12\x43\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1a\n\x06target\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x1a\n\ttenant_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(\'\",\n\x15\x43learCooldownResponse\x12\x13\n\x0bwas_cooling\x18\x01 \x01(\x08\x32\x8a\n\n\x12ModelRouterService\x12\x9e\x01\n\x08Generate\x12*.spawnmesh.model_router.v1.GenerateRequest\x1a+.spawnmesh.model_router.v1.GenerateResponse\"7\xb2\xe1\x18\x15\n\x03\x01\x03\x04\x12\ntranscript \x02\x38\x06\x82\xd3\xe4\x93\x02\x18\"\x13/v1/models:generate:\x01*0\x01\x12\xa2\x01\n\x0c\x45xplainRoute\x12..spawnmesh.model_router.v1.ExplainRouteRequest\x1a/.spawnmesh.model_router.v1.ExplainRouteResponse\"1\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/models:explainRoute:\x01*\x12\xa6\x01\n\rClassifyError\x12/.spawnmesh.model_router.v1.ClassifyErrorRequest\x1a\x30.spawnmesh.model_router.v1.ClassifyErrorResponse\"2\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/models:classifyError:\x01*\x12\x96\x01\n\tPlanRetry\x12+.spawnmesh.model_router.v1.PlanRetryRequest\x1a,.spawnmesh.model_router.v1.PlanRetryResponse\".\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x19\"\x14/v1/models:planRetry:\x01*\x12\x8c\x01\n\nListModels\x12,.spawnmesh.model_router.v1.ListModelsRequest\x1a-.spawnmesh.model_router.v1.ListModelsResponse\"!\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models\x12\xa7\x01\n\x12ListProviderHealth\x12\x34.spawnmesh.model_router.v1.ListProviderHealthRequest\x1a\x35.spawnmesh.model_router.v1.ListProviderHealthResponse\"$\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/providers\x12\x87\x01\n\tListSpend\x12+.spawnmesh.model_router.v1.ListSpendRequest\x1a,.spawnmesh.model_router.v1.ListSpendResponse\"\x1f\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x05\x82\xd3\xe4\x93\x02\x0b\x12\t/v1/spend\x12\xa8\x01\n\rClearCooldown\x12/.spawnmesh.model_router.v1.ClearCooldownRequest\x1a\x30.spawnmesh.model_router.v1.ClearCooldownResponse\"4\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x02 \x04\x42\x08\x1a\x06target\x82\xd3\xe4\x93\x02\x18\"\x13/v1/cooldowns:clear:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -60,6 +62,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATEREQUEST'].fields_by_name['thinking']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_GENERATEREQUEST'].fields_by_name['run_id']._loaded_options = None
   _globals['_GENERATEREQUEST'].fields_by_name['run_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_GENERATEREQUEST'].fields_by_name['agent_id']._loaded_options = None
+  _globals['_GENERATEREQUEST'].fields_by_name['agent_id']._serialized_options = b'\272H!r\0372\035^([a-z0-9][a-z0-9_-]{0,62})?$'
   _globals['_FALLBACKS'].fields_by_name['models']._loaded_options = None
   _globals['_FALLBACKS'].fields_by_name['models']._serialized_options = b'\272H\016\222\001\013\020\020\"\007r\005\020\001(\200\002'
   _globals['_EXPLAINROUTEREQUEST'].fields_by_name['request']._loaded_options = None
@@ -96,6 +100,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPROVIDERHEALTHREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
   _globals['_LISTPROVIDERHEALTHREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTPROVIDERHEALTHREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\004'
+  _globals['_LISTSPENDREQUEST'].fields_by_name['group_by']._loaded_options = None
+  _globals['_LISTSPENDREQUEST'].fields_by_name['group_by']._serialized_options = b'\272H\020\222\001\r\020\003\030\001\"\007\202\001\004\020\001 \000'
+  _globals['_LISTSPENDREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTSPENDREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_LISTSPENDREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTSPENDREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\010'
   _globals['_CLEARCOOLDOWNREQUEST'].fields_by_name['scope']._loaded_options = None
   _globals['_CLEARCOOLDOWNREQUEST'].fields_by_name['scope']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
   _globals['_CLEARCOOLDOWNREQUEST'].fields_by_name['target']._loaded_options = None
@@ -114,48 +124,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELROUTERSERVICE'].methods_by_name['ListModels']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\014\022\n/v1/models'
   _globals['_MODELROUTERSERVICE'].methods_by_name['ListProviderHealth']._loaded_options = None
   _globals['_MODELROUTERSERVICE'].methods_by_name['ListProviderHealth']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0018\001\202\323\344\223\002\017\022\r/v1/providers'
+  _globals['_MODELROUTERSERVICE'].methods_by_name['ListSpend']._loaded_options = None
+  _globals['_MODELROUTERSERVICE'].methods_by_name['ListSpend']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\005\202\323\344\223\002\013\022\t/v1/spend'
   _globals['_MODELROUTERSERVICE'].methods_by_name['ClearCooldown']._loaded_options = None
   _globals['_MODELROUTERSERVICE'].methods_by_name['ClearCooldown']._serialized_options = b'\220\002\002\262\341\030\017\n\001\002 \004B\010\032\006target\202\323\344\223\002\030\"\023/v1/cooldowns:clear:\001*'
-  _globals['_GENERATEREQUEST']._serialized_start=335
-  _globals['_GENERATEREQUEST']._serialized_end=1043
-  _globals['_FALLBACKS']._serialized_start=1045
-  _globals['_FALLBACKS']._serialized_end=1091
-  _globals['_GENERATERESPONSE']._serialized_start=1093
-  _globals['_GENERATERESPONSE']._serialized_end=1177
-  _globals['_GENERATIONEVENT']._serialized_start=1180
-  _globals['_GENERATIONEVENT']._serialized_end=1649
-  _globals['_ATTEMPTSTARTED']._serialized_start=1652
-  _globals['_ATTEMPTSTARTED']._serialized_end=1889
-  _globals['_TEXTDELTA']._serialized_start=1891
-  _globals['_TEXTDELTA']._serialized_end=1916
-  _globals['_THINKINGDELTA']._serialized_start=1918
-  _globals['_THINKINGDELTA']._serialized_end=1947
-  _globals['_TOOLCALLDELTA']._serialized_start=1949
-  _globals['_TOOLCALLDELTA']._serialized_end=2040
-  _globals['_EXPLAINROUTEREQUEST']._serialized_start=2042
-  _globals['_EXPLAINROUTEREQUEST']._serialized_end=2132
-  _globals['_EXPLAINROUTERESPONSE']._serialized_start=2134
-  _globals['_EXPLAINROUTERESPONSE']._serialized_end=2221
-  _globals['_CLASSIFYERRORREQUEST']._serialized_start=2224
-  _globals['_CLASSIFYERRORREQUEST']._serialized_end=2444
-  _globals['_CLASSIFYERRORRESPONSE']._serialized_start=2446
-  _globals['_CLASSIFYERRORRESPONSE']._serialized_end=2571
-  _globals['_PLANRETRYREQUEST']._serialized_start=2574
-  _globals['_PLANRETRYREQUEST']._serialized_end=2895
-  _globals['_PLANRETRYRESPONSE']._serialized_start=2898
-  _globals['_PLANRETRYRESPONSE']._serialized_end=3069
-  _globals['_LISTMODELSREQUEST']._serialized_start=3071
-  _globals['_LISTMODELSREQUEST']._serialized_end=3151
-  _globals['_LISTMODELSRESPONSE']._serialized_start=3154
-  _globals['_LISTMODELSRESPONSE']._serialized_end=3294
-  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_start=3296
-  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_end=3384
-  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_start=3386
-  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_end=3501
-  _globals['_CLEARCOOLDOWNREQUEST']._serialized_start=3504
-  _globals['_CLEARCOOLDOWNREQUEST']._serialized_end=3651
-  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_start=3653
-  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_end=3697
-  _globals['_MODELROUTERSERVICE']._serialized_start=3700
-  _globals['_MODELROUTERSERVICE']._serialized_end=4852
+  _globals['_GENERATEREQUEST']._serialized_start=407
+  _globals['_GENERATEREQUEST']._serialized_end=1171
+  _globals['_FALLBACKS']._serialized_start=1173
+  _globals['_FALLBACKS']._serialized_end=1219
+  _globals['_GENERATERESPONSE']._serialized_start=1221
+  _globals['_GENERATERESPONSE']._serialized_end=1305
+  _globals['_GENERATIONEVENT']._serialized_start=1308
+  _globals['_GENERATIONEVENT']._serialized_end=1777
+  _globals['_ATTEMPTSTARTED']._serialized_start=1780
+  _globals['_ATTEMPTSTARTED']._serialized_end=2017
+  _globals['_TEXTDELTA']._serialized_start=2019
+  _globals['_TEXTDELTA']._serialized_end=2044
+  _globals['_THINKINGDELTA']._serialized_start=2046
+  _globals['_THINKINGDELTA']._serialized_end=2075
+  _globals['_TOOLCALLDELTA']._serialized_start=2077
+  _globals['_TOOLCALLDELTA']._serialized_end=2168
+  _globals['_EXPLAINROUTEREQUEST']._serialized_start=2170
+  _globals['_EXPLAINROUTEREQUEST']._serialized_end=2260
+  _globals['_EXPLAINROUTERESPONSE']._serialized_start=2262
+  _globals['_EXPLAINROUTERESPONSE']._serialized_end=2349
+  _globals['_CLASSIFYERRORREQUEST']._serialized_start=2352
+  _globals['_CLASSIFYERRORREQUEST']._serialized_end=2572
+  _globals['_CLASSIFYERRORRESPONSE']._serialized_start=2574
+  _globals['_CLASSIFYERRORRESPONSE']._serialized_end=2699
+  _globals['_PLANRETRYREQUEST']._serialized_start=2702
+  _globals['_PLANRETRYREQUEST']._serialized_end=3023
+  _globals['_PLANRETRYRESPONSE']._serialized_start=3026
+  _globals['_PLANRETRYRESPONSE']._serialized_end=3197
+  _globals['_LISTMODELSREQUEST']._serialized_start=3199
+  _globals['_LISTMODELSREQUEST']._serialized_end=3279
+  _globals['_LISTMODELSRESPONSE']._serialized_start=3282
+  _globals['_LISTMODELSRESPONSE']._serialized_end=3422
+  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_start=3424
+  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_end=3512
+  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_start=3514
+  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_end=3629
+  _globals['_LISTSPENDREQUEST']._serialized_start=3632
+  _globals['_LISTSPENDREQUEST']._serialized_end=3887
+  _globals['_LISTSPENDRESPONSE']._serialized_start=3890
+  _globals['_LISTSPENDRESPONSE']._serialized_end=4057
+  _globals['_CLEARCOOLDOWNREQUEST']._serialized_start=4060
+  _globals['_CLEARCOOLDOWNREQUEST']._serialized_end=4207
+  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_start=4209
+  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_end=4253
+  _globals['_MODELROUTERSERVICE']._serialized_start=4256
+  _globals['_MODELROUTERSERVICE']._serialized_end=5546
 # @@protoc_insertion_point(module_scope)

@@ -6,11 +6,13 @@ Model calls over a chain of candidates."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2 as _generation_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
+from spawnmesh.model_router.v1 import spend_pb2 as _spend_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -42,6 +44,7 @@ class GenerateRequest(_message.Message):
     NAMED_IMAGES_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model to call first: `provider/model` or an alias. Empty means the configured primary."""
     strict: _builtins.bool
@@ -63,6 +66,10 @@ class GenerateRequest(_message.Message):
     run_id: _builtins.str
     """The run of `session_id` for which a service of the mesh calls: the call counts in the budgets
     that the run shares. For any other caller: empty or its own run. NOT_FOUND otherwise.
+    """
+    agent_id: _builtins.str
+    """The agent for whose run a service of the mesh calls: what the call uses is listed as its
+    spending. For any other caller: empty or the agent of its own run. NOT_FOUND otherwise.
     """
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -126,10 +133,11 @@ class GenerateRequest(_message.Message):
         named_images: _abc.Iterable[_generation_pb2.NamedImage] | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         run_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fallbacks", b"fallbacks", "partial_execution", b"partial_execution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_attempts", b"earlier_attempts", "fallback_models", b"fallback_models", "fallbacks", b"fallbacks", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "named_images", b"named_images", "partial_execution", b"partial_execution", "run_id", b"run_id", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "earlier_attempts", b"earlier_attempts", "fallback_models", b"fallback_models", "fallbacks", b"fallbacks", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "named_images", b"named_images", "partial_execution", b"partial_execution", "run_id", b"run_id", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -723,6 +731,90 @@ class ListProviderHealthResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListProviderHealthResponse: _TypeAlias = ListProviderHealthResponse  # noqa: Y015
+
+@_typing.final
+class ListSpendRequest(_message.Message):
+    """Request of ListSpend."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    GROUP_BY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """The largest number of rows on the page. 0 means 100."""
+    page_token: _builtins.str
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Only days that begin at this time or later. Absent: the last 30 days before `end_time`."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """Only days that begin before this time. Absent: now."""
+
+    @_builtins.property
+    def group_by(self) -> _containers.RepeatedScalarFieldContainer[_spend_pb2.SpendDimension.ValueType]:
+        """The dimensions of the rows, which are sums over the others. Empty: day, agent and model."""
+
+    def __init__(
+        self,
+        *,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        group_by: _abc.Iterable[_spend_pb2.SpendDimension.ValueType] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "group_by", b"group_by", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSpendRequest: _TypeAlias = ListSpendRequest  # noqa: Y015
+
+@_typing.final
+class ListSpendResponse(_message.Message):
+    """Response of ListSpend."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    CURRENCY_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token for the next page. Empty on the last page."""
+    currency: _builtins.str
+    """The currency of the price table, such as `USD`."""
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[_spend_pb2.SpendRow]:
+        """The rows. There is none where nothing was used."""
+
+    @_builtins.property
+    def budget(self) -> _spend_pb2.DayBudget:
+        """The budget of the current day. Absent if the tenant's spending has no limit."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_spend_pb2.SpendRow] | None = ...,
+        next_page_token: _builtins.str = ...,
+        budget: _spend_pb2.DayBudget | None = ...,
+        currency: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "currency", b"currency", "next_page_token", b"next_page_token", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSpendResponse: _TypeAlias = ListSpendResponse  # noqa: Y015
 
 @_typing.final
 class ClearCooldownRequest(_message.Message):

@@ -65,6 +65,11 @@ class ModelRouterServiceStub:
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthResponse.FromString,
                 _registered_method=True)
+        self.ListSpend = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/ListSpend',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendResponse.FromString,
+                _registered_method=True)
         self.ClearCooldown = channel.unary_unary(
                 '/spawnmesh.model_router.v1.ModelRouterService/ClearCooldown',
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
@@ -162,6 +167,24 @@ class ModelRouterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSpend(self, request, context):
+        """Returns what the tenant's model calls used and cost in a span of days, page by page: by day,
+        agent and model, or by some of these. The oldest day comes first, then the order is that of the
+        agents and the models. Each page has the budget of the current day.
+        - Whatever is charged is counted, whether the tenant has a budget or not: also answers that broke
+        off, that the caller abandoned, and for which the provider reports no usage.
+        - A call is counted about a second after its end, or when the database is available again. A
+        replica that is killed loses what it has not stored: about a second. The budget itself loses
+        nothing by that.
+        - The days are kept for 90 days, the current one included. A longer span, or one that ends before
+        it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is purged.
+        - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
+        counts a call at once, and only while the tenant has limits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ClearCooldown(self, request, context):
         """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
         the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
@@ -203,6 +226,11 @@ def add_ModelRouterServiceServicer_to_server(servicer, server):
                     servicer.ListProviderHealth,
                     request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthRequest.FromString,
                     response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthResponse.SerializeToString,
+            ),
+            'ListSpend': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSpend,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendResponse.SerializeToString,
             ),
             'ClearCooldown': grpc.unary_unary_rpc_method_handler(
                     servicer.ClearCooldown,
@@ -373,6 +401,33 @@ class ModelRouterService:
             '/spawnmesh.model_router.v1.ModelRouterService/ListProviderHealth',
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthRequest.SerializeToString,
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSpend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/ListSpend',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendResponse.FromString,
             options,
             channel_credentials,
             insecure,

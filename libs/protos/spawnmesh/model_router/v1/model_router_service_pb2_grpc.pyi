@@ -93,6 +93,20 @@ class ModelRouterServiceStub:
     its 2,000th cooldown, so it can have fewer providers than requested. Only an empty
     `next_page_token` marks the last page.
     """
+    ListSpend: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListSpendRequest, _model_router_service_pb2.ListSpendResponse]
+    """Returns what the tenant's model calls used and cost in a span of days, page by page: by day,
+    agent and model, or by some of these. The oldest day comes first, then the order is that of the
+    agents and the models. Each page has the budget of the current day.
+    - Whatever is charged is counted, whether the tenant has a budget or not: also answers that broke
+      off, that the caller abandoned, and for which the provider reports no usage.
+    - A call is counted about a second after its end, or when the database is available again. A
+      replica that is killed loses what it has not stored: about a second. The budget itself loses
+      nothing by that.
+    - The days are kept for 90 days, the current one included. A longer span, or one that ends before
+      it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is purged.
+    - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
+      counts a call at once, and only while the tenant has limits.
+    """
     ClearCooldown: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]
     """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
     the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
@@ -163,6 +177,20 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     knows them. A client sees no cooldown of another tenant. A page ends behind the provider with
     its 2,000th cooldown, so it can have fewer providers than requested. Only an empty
     `next_page_token` marks the last page.
+    """
+    ListSpend: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListSpendRequest, _model_router_service_pb2.ListSpendResponse]  # type: ignore[assignment]
+    """Returns what the tenant's model calls used and cost in a span of days, page by page: by day,
+    agent and model, or by some of these. The oldest day comes first, then the order is that of the
+    agents and the models. Each page has the budget of the current day.
+    - Whatever is charged is counted, whether the tenant has a budget or not: also answers that broke
+      off, that the caller abandoned, and for which the provider reports no usage.
+    - A call is counted about a second after its end, or when the database is available again. A
+      replica that is killed loses what it has not stored: about a second. The budget itself loses
+      nothing by that.
+    - The days are kept for 90 days, the current one included. A longer span, or one that ends before
+      it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is purged.
+    - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
+      counts a call at once, and only while the tenant has limits.
     """
     ClearCooldown: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]  # type: ignore[assignment]
     """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
@@ -267,6 +295,26 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         knows them. A client sees no cooldown of another tenant. A page ends behind the provider with
         its 2,000th cooldown, so it can have fewer providers than requested. Only an empty
         `next_page_token` marks the last page.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSpend(
+        self,
+        request: _model_router_service_pb2.ListSpendRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.ListSpendResponse, _abc.Awaitable[_model_router_service_pb2.ListSpendResponse]]:
+        """Returns what the tenant's model calls used and cost in a span of days, page by page: by day,
+        agent and model, or by some of these. The oldest day comes first, then the order is that of the
+        agents and the models. Each page has the budget of the current day.
+        - Whatever is charged is counted, whether the tenant has a budget or not: also answers that broke
+          off, that the caller abandoned, and for which the provider reports no usage.
+        - A call is counted about a second after its end, or when the database is available again. A
+          replica that is killed loses what it has not stored: about a second. The budget itself loses
+          nothing by that.
+        - The days are kept for 90 days, the current one included. A longer span, or one that ends before
+          it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is purged.
+        - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
+          counts a call at once, and only while the tenant has limits.
         """
 
     @_abc_1.abstractmethod

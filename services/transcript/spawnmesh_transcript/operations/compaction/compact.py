@@ -35,13 +35,14 @@ class CompactionRequest:
     """The requester, the tail that stays as it is, and the models to try in order.
 
     The model calls count in the budgets of the run `budget_run_id`; it is empty if they count in
-    none.
+    none. They are the spending of the agent of the run that asked, or of none.
     """
 
     requester: CompactionRequester
     fresh_tail: TailLimits
     models: Sequence[str]
     budget_run_id: str
+    agent_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Compactor:
             reserved_token_count=count(files),
             count=count,
             budget_run_id=request.budget_run_id,
+            agent_id=request.agent_id,
         )
         written = await summarize(router, self.threads, key, wanted, plan.previous_text, plan.sources)
         text = with_files(written.text, files)

@@ -51,6 +51,8 @@ class SummaryRequest:
     count: Count
     budget_run_id: str = ""
     """The run in whose budgets the calls count; empty if in none."""
+    agent_id: str = ""
+    """The agent whose spending the calls are; empty if a client asked."""
 
 
 async def summarize(
@@ -84,6 +86,7 @@ async def summarize(
                 ),
                 user_prompt=user_prompt(text, [source.line for source in remaining[0]]),
                 budget_run_id=request.budget_run_id,
+                agent_id=request.agent_id,
             )
             usage = sum_of_usage(usage, generated.usage)
             fits = 0 < await threads.run(key.tenant_id, partial(request.count, generated.text)) <= limit
