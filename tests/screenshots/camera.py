@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.screenshots.pictures import SCHEMES, WIDTHS, Picture
-from tests.screenshots.story import Story
+from tests.screenshots.story import PicturedTenant
 from tests.support.console.browsers import Windows, browser_package, open_browser
 from tests.support.console.running_console import RunningConsole
 
@@ -30,7 +30,7 @@ Colour = tuple[int, int, int]
 
 
 async def take(
-    console: RunningConsole, pictures: Iterable[Picture], story: Story, token: str, mesh_token: str
+    console: RunningConsole, pictures: Iterable[Picture], story: PicturedTenant, token: str, mesh_token: str
 ) -> list[Path]:
     """Picture each page at both widths in both schemes of colours, and return the files."""
     chosen, files = list(pictures), []
@@ -52,7 +52,7 @@ async def take(
     return files
 
 
-async def _show(page: "Page", picture: Picture, story: Story) -> None:
+async def _show(page: "Page", picture: Picture, story: PicturedTenant) -> None:
     answer = await page.goto(picture.address(story), wait_until="load")
     assert answer is not None, picture.name
     assert answer.ok, f"{picture.name}: {answer.status}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.screenshots.story import SMALL, STANDARD, TENANT, Story
+from tests.screenshots.story import SMALL, STANDARD, TENANT, PicturedTenant
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "console"
 WIDTHS = {"wide": 1280, "narrow": 360}
@@ -34,7 +34,7 @@ class Picture:
 
     name: str
     route: str
-    address: Callable[[Story], str]
+    address: Callable[[PicturedTenant], str]
     title: str
     caption: str
     opens: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Picture:
         return FOLDER / f"{self.name}-{width}-{scheme}.png"
 
 
-def _at(path: str) -> Callable[[Story], str]:
+def _at(path: str) -> Callable[[PicturedTenant], str]:
     return lambda _: path
 
 
@@ -66,41 +66,41 @@ PICTURES = (
         "The form that spawns a session, and the same call for programs.",
     ),
     Picture(
-        "session", _SESSION, lambda story: f"/sessions/{story.answered}", "A session",
+        "session", _SESSION, lambda one: f"/sessions/{one.answered}", "A session",
         "A session with attached and published files. Its first model was over its limit, and the next one "
         "took over.",
     ),
     Picture(
-        "session-family", _SESSION, lambda story: f"/sessions/{story.survey}", "A session with children",
+        "session-family", _SESSION, lambda one: f"/sessions/{one.survey}", "A session with children",
         "Three children that worked at the same time, and a budget that is nearly used.",
     ),
     Picture(
-        "session-running", _SESSION, lambda story: f"/sessions/{story.running}", "A session that runs",
+        "session-running", _SESSION, lambda one: f"/sessions/{one.running}", "A session that runs",
         "The thinking and the answer appear while the model gives them.",
     ),
     Picture(
-        "session-budget", _SESSION, lambda story: f"/sessions/{story.budgeted}",
+        "session-budget", _SESSION, lambda one: f"/sessions/{one.budgeted}",
         "A session that waits for its budget", "The run goes on when a person raises the limit.",
     ),
     Picture(
-        "session-failed", _SESSION, lambda story: f"/sessions/{story.failed}", "A session that failed",
+        "session-failed", _SESSION, lambda one: f"/sessions/{one.failed}", "A session that failed",
         "The third attempt failed, after two runners were lost.",
     ),
     Picture(
-        "context", f"{_SESSION}/context", lambda story: f"/sessions/{story.tiered}/context?budget=4000",
+        "context", f"{_SESSION}/context", lambda one: f"/sessions/{one.tiered}/context?budget=4000",
         "What the model sees", "The context of the next call, and what of it is whole or stubbed.",
     ),
     Picture(
-        "trace", f"{_SESSION}/trace", lambda story: f"/sessions/{story.family}/trace", "The trace of a session",
+        "trace", f"{_SESSION}/trace", lambda one: f"/sessions/{one.family}/trace", "The trace of a session",
         "The job of `make demo`: every span of three sessions, and the critical path through them.",
     ),
     Picture(
-        "published", f"{_SESSION}/published", lambda story: f"/sessions/{story.answered}/published",
+        "published", f"{_SESSION}/published", lambda one: f"/sessions/{one.answered}/published",
         "Published files", "The files that the runs of a session have kept for others.",
     ),
     Picture(
         "published-set", f"{_SESSION}/published/{{set_id}}",
-        lambda story: f"/sessions/{story.answered}/published/{story.published_set}",
+        lambda one: f"/sessions/{one.answered}/published/{one.published_set}",
         "One set of published files", "The page of a set, which large sets need.",
     ),
     Picture(
@@ -108,7 +108,7 @@ PICTURES = (
         "A call of a tool and a question with choices wait for a person.",
     ),
     Picture(
-        "approval", "/approvals/{approval_id}", lambda story: f"/approvals/{story.call}", "One approval",
+        "approval", "/approvals/{approval_id}", lambda one: f"/approvals/{one.call}", "One approval",
         "A person can change the arguments before the call is made.", ("details.edit > summary",),
     ),
     Picture(
@@ -155,7 +155,7 @@ PICTURES = (
         "Dry runs, tiering and recounts of the last week.",
     ),
     Picture(
-        "operation", "/storage/operations/{operation_id}", lambda story: f"/storage/operations/{story.operation}",
+        "operation", "/storage/operations/{operation_id}", lambda one: f"/storage/operations/{one.operation}",
         "One operation", "A dry run says what would move, before anything does.",
     ),
     Picture(

@@ -49,7 +49,7 @@ _SPEAKING_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
-class Story:
+class PicturedTenant:
     """The ids of what the pictures show."""
 
     family: str
@@ -83,7 +83,7 @@ async def begin(tenant: ConsoleTenant, home: Path) -> str:
     return done.parent.session_id
 
 
-async def tell(tenant: ConsoleTenant, home: Path, outside: str) -> Story:
+async def tell(tenant: ConsoleTenant, home: Path, outside: str) -> PicturedTenant:
     """Fill the tenant, and wait until each run is where the pictures show it. `outside` is the base
     URL of receivers.
     """
@@ -128,7 +128,7 @@ async def tell(tenant: ConsoleTenant, home: Path, outside: str) -> Story:
     failed = await failing
     running = await mesh.spawn(f"{scenes.PATIENT}.", agent="editor", label="handbook, on-call duty")
     await asyncio.sleep(_SPEAKING_SECONDS)
-    return Story(
+    return PicturedTenant(
         family, answered.session_id, survey.session_id, running.session_id, notes.session_id, failed.session_id,
         budgeted.session_id, tiered.session_id, published.set_id, call, question, decided, operation,
     )  # fmt: skip
