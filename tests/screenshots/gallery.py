@@ -28,12 +28,12 @@ def write_gallery() -> None:
 
 def _section(picture: Picture) -> Iterator[str]:
     yield f"## {picture.title}\n\n{fill(picture.caption, _COLUMNS)}\n"
+    for scheme in SCHEMES:
+        yield f"{_image(picture, 'wide', scheme)}\n"
     yield f"| {' | '.join(SCHEMES)} |\n|{'---|' * len(SCHEMES)}"
-    for width in WIDTHS:
-        files = [picture.file(width, scheme).relative_to(GALLERY.parent) for scheme in SCHEMES]
-        cells = [
-            f"![{picture.title}, {width}, {scheme}]({file})"
-            for scheme, file in zip(SCHEMES, files, strict=True)
-        ]
-        yield f"| {' | '.join(cells)} |"
-    yield ""
+    yield f"| {' | '.join(_image(picture, 'narrow', scheme) for scheme in SCHEMES)} |\n"
+
+
+def _image(picture: Picture, width: str, scheme: str) -> str:
+    file = picture.file(width, scheme).relative_to(GALLERY.parent)
+    return f"[![{picture.title}, {width}, {scheme}]({file})]({file})"

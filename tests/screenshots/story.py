@@ -56,14 +56,11 @@ class PicturedTenant:
     answered: str
     survey: str
     running: str
-    asking: str
     failed: str
     budgeted: str
     tiered: str
     published_set: str
     call: str
-    question: str
-    decided: str
     operation: str
 
 
@@ -96,7 +93,7 @@ async def tell(tenant: ConsoleTenant, home: Path, outside: str) -> PicturedTenan
     tiered = await _tiered_session(tenant)
     await _fire_schedules(mesh)
     budgeted = await _waiting_for_budget(mesh)
-    decided = await _denied(mesh)
+    await _denied(mesh)
     killed = await mesh.spawn(f"{scenes.PATIENT}, in French.", agent="editor", label="handbook, French")
     await eventually(lambda: _is(killed, RunState.RUNNING))
     await killed.kill()
@@ -122,15 +119,15 @@ async def tell(tenant: ConsoleTenant, home: Path, outside: str) -> PicturedTenan
     await answered.result(_PATIENCE_SECONDS)
     (published,) = [one async for one in answered.outputs()]
     call = await eventually(lambda: _approval_of(mesh, refund))
-    question = await eventually(lambda: _approval_of(mesh, notes))
+    await eventually(lambda: _approval_of(mesh, notes))
     operation = await _operations(mesh, tiered, answered)
     await _others_are_called(mesh)
     failed = await failing
     running = await mesh.spawn(f"{scenes.PATIENT}.", agent="editor", label="handbook, on-call duty")
     await asyncio.sleep(_SPEAKING_SECONDS)
     return PicturedTenant(
-        family, answered.session_id, survey.session_id, running.session_id, notes.session_id, failed.session_id,
-        budgeted.session_id, tiered.session_id, published.set_id, call, question, decided, operation,
+        family, answered.session_id, survey.session_id, running.session_id, failed.session_id,
+        budgeted.session_id, tiered.session_id, published.set_id, call, operation,
     )  # fmt: skip
 
 
@@ -187,12 +184,11 @@ async def _put_webhooks(mesh: Mesh, outside: str) -> None:
     await mesh.webhooks.pause("archive")
 
 
-async def _denied(mesh: Mesh) -> str:
-    """Let a person deny a call, and return the approval."""
+async def _denied(mesh: Mesh) -> None:
+    """Let a person deny a call."""
     session = await mesh.spawn(f"{scenes.REFUND}, again.", agent="billing", label="refund 4655")
     denied = await eventually(lambda: _approval_of(mesh, session))
     await mesh.approvals.deny(denied, "The customer was refunded by bank transfer on November 20.")
-    return denied
 
 
 async def _nearly_used(session: Session) -> None:

@@ -39,7 +39,7 @@ async def test_a_schedule_is_used_without_scripts(windows: Windows, tenant: Cons
     await page.get_by_role("button", name="Run now").click()
     await expect(page.locator(".notice")).to_contain_text("A session was spawned now")
     await page.get_by_role("button", name="Pause").click()
-    await expect(page.locator(".heading")).to_contain_text("paused")
+    await expect(page.locator("h1")).to_contain_text("paused")
     await page.get_by_text("Delete…").click()
     await page.get_by_role("button", name="Delete nightly").click()
     await expect(page.locator(".notice")).to_have_text("The schedule was deleted.")
