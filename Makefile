@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ long-tests: $(READY) bom examples browser ## Measure all tests, and write which 
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines, AGAINST=… names what is slower than in such a file
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)") $(if $(AGAINST),--against "$(AGAINST)")
+
+screenshots: $(READY) browser ## Picture every page of the console, from a mesh that works, into docs/images/console; ONLY="session trace" chooses some
+	@python -m tests.screenshots $(if $(ONLY),--only $(ONLY))
 
 fuzz: $(READY) ## Call every RPC of a fresh mesh with random messages and bytes for MINUTES=, from SEED=
 	@python -m tests.fuzz.rpcs --minutes $(or $(MINUTES),1) $(if $(filter command line,$(origin SEED)),--seed $(SEED))

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
 from spawnmesh_devstack.scripted_model import build_app
 
 from tests.support.waiting import eventually
@@ -40,7 +41,9 @@ EDGES = {
 
 async def run(*arguments: str, **environment: str) -> tuple[int | None, str, str]:
     """Run the command in a bare environment; return exit code, output and errors."""
-    env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
+    home = os.environ.get("HOME", "/")
+    # A mesh that somebody runs in this directory is none of a test's.
+    env = {"PATH": os.environ["PATH"], "HOME": home, "SPAWNMESH_DATA": f"{home}/no-mesh", **environment}
     process = await asyncio.create_subprocess_exec(
         str(SPAWNMESH), *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -59,11 +62,23 @@ async def client(example: str, task: str, env: dict[str, str]) -> tuple[int | No
 
 
 @pytest.fixture(scope="module")
-async def demo() -> dict[str, Any]:
+async def printed() -> tuple[str, str]:
+    """Return the document, and what is printed for people beside it."""
     status, output, errors = await run("demo", "--json")
     assert status == 0, errors
-    document: dict[str, Any] = json.loads(output)
+    return output, errors
+
+
+@pytest.fixture(scope="module")
+def demo(printed: tuple[str, str]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(printed[0])
     return document
+
+
+def test_demo_ends_with_the_way_to_see_it_in_the_console(printed: tuple[str, str]) -> None:
+    last = printed[1].strip().splitlines()[-1]
+    assert "`spawnmesh up`" in last
+    assert "`spawnmesh demo`" in last
 
 
 def test_demo_passes_all_its_checks(demo: dict[str, Any]) -> None:
@@ -143,7 +158,9 @@ async def serving(app: web.Application) -> AsyncIterator[str]:
         yield str(server.make_url("/v1"))
 
 
-async def test_refused_key_ends_the_demo_with_one_line_that_does_not_show_it() -> None:
+async def test_refused_key_ends_the_demo_with_one_line_that_does_not_show_it(tmp_path: Path) -> None:
+    """With `--alone`, the mesh that is up, here one that does not answer, is not used."""
+
     async def refuse(_request: web.Request) -> web.Response:
         error = {
             "message": "Incorrect API key provided.",
@@ -155,7 +172,13 @@ async def test_refused_key_ends_the_demo_with_one_line_that_does_not_show_it() -
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", refuse)
     async with serving(app) as url:
-        status, output, errors = await run("demo", OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-secret")
+        with sole_use(tmp_path) as data:
+            gone = {"session": "127.0.0.1:1"}
+            write_mesh_file(
+                data, targets=gone, gateway=None, console=None, keys=data, traces=data, otlp="", pids={}
+            )
+            provider = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-secret"}
+            status, output, errors = await run("demo", "--alone", SPAWNMESH_DATA=str(data), **provider)
 
     assert status == 1
     last = errors.strip().splitlines()[-1]
@@ -175,18 +198,20 @@ async def test_busy_port_ends_the_start_with_one_line(tmp_path: Path) -> None:
     assert errors.strip() == f"error: port {port} for session is in use by another process"
 
 
-async def trace_page(link: str, session_id: str) -> str:
-    """Return the page of the console with the trace of the session, once it has the end of the run."""
+async def pages_of(link: str, session_id: str) -> tuple[str, str]:
+    """Follow the link, which signs in, and return the page of the console to which it leads, and the
+    page with the trace of the session, once it has the end of the run.
+    """
     async with httpx2.AsyncClient(
         headers={"accept": "text/html"}, trust_env=False, follow_redirects=True
     ) as browser:
-        page = await browser.get(link)  # It signs in, once.
+        page = await browser.get(link)
 
         async def complete() -> str:
             answer = await browser.get(page.url.join(f"/sessions/{session_id}/trace"))
             return answer.text if "FinalizeRun" in answer.text else ""
 
-        return await eventually(complete)
+        return page.text, await eventually(complete)
 
 
 async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal() -> None:
@@ -222,9 +247,21 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
             assert status == 0, errors
             assert "scripted model" in output
             (link,) = re.findall(r"http://\S+/sign-in\?code=\S+", printed)
-            assert "SpawnSession" in await trace_page(link, json.loads(output)["session_id"])
+            _, trace = await pages_of(link, json.loads(output)["session_id"])
+            assert "SpawnSession" in trace
             _, listed, _ = await run("router", "models", **env)
             assert "openai/agent (primary)" in listed
+
+            status, output, errors = await run("demo", **env)
+            assert status == 0, errors
+            assert "Left behind" not in output
+            link = output.strip().splitlines()[-1]
+            page, trace = await pages_of(link, link.rpartition("/")[2])
+            assert "job · Spawnmesh</title>" in page
+            assert "invoke_agent counter" in trace
+            (tenant_id,) = re.findall(r"to the tenant (\S+):", output)
+            _, plugins, _ = await run("hooks", "list", "--json", **env, SPAWNMESH_TENANT=tenant_id)
+            assert [one["paused"] for one in json.loads(plugins)["plugins"]] == [True]
 
             status, output, errors = await client("spawn_with_files.py", "Say something.", env)
             assert status == 0, errors

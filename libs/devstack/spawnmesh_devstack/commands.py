@@ -120,16 +120,25 @@ def console(
 
 
 def demo(
+    context: typer.Context,
     model: Model = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Start a mesh for it, also while one is up. So does --model.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")] = False,
 ) -> None:
-    """Run the main job on real files through every service of a mesh of its own, and show the
-    proof.
+    """Run the main job on real files through every service, and show the proof.
+
+    While `spawnmesh up` runs, the job is done on its mesh, and the console shows it. Otherwise the
+    demo starts a mesh of its own, of which nothing stays.
     """
     from spawnmesh_devstack.demo import DemoResult, run_demo
 
+    with reported(as_json=False):
+        data = None if alone or model else settings_of(context).data
+
     def work(console: Console) -> Coroutine[Any, Any, DemoResult]:
-        return run_demo(console, model=model, environment=os.environ, quiet=as_json)
+        return run_demo(console, data=data, model=model, environment=os.environ, quiet=as_json)
 
     outcome = _run(work, as_json=as_json)
     if as_json:

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from urllib.parse import urlencode
 
 from cryptography.fernet import Fernet
 from spawnmesh_command.endpoints import MESH_FILE
@@ -29,9 +30,12 @@ def console_variables(data_dir: Path) -> dict[str, str]:
     return {"COOKIE_KEY_FILE": str(key_file), "SIGN_IN_FILE": str(data_dir / SIGN_IN_NAME)}
 
 
-def sign_in_link(address: str, data_dir: Path, token: str) -> str:
-    """Return a link that signs in with the token, once. An earlier link ends."""
-    return f"{address}/sign-in?code={offer_token(data_dir / SIGN_IN_NAME, token)}"
+def sign_in_link(address: str, data_dir: Path, token: str, path: str = "") -> str:
+    """Return a link that signs in with the token, once, and leads to the path of the console. An
+    earlier link ends.
+    """
+    query = {"code": offer_token(data_dir / SIGN_IN_NAME, token), **({"next": path} if path else {})}
+    return f"{address}/sign-in?{urlencode(query, safe='/')}"
 
 
 def running_console(data_dir: Path) -> str:

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2
@@ -37,11 +38,35 @@ from spawnmesh_devstack.demo_published import PublishedFile, read_published
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
 from spawnmesh_devstack.ports import free_ports
-from spawnmesh_devstack.stack import Stack
 
 _LOOK_EVERY_SECONDS = 5.0
 _PERSON_SECONDS = 0.2  # A quick person.
 _LAST_NEWS_SECONDS = 60.0
+
+
+class DemoPlace(Protocol):
+    """The mesh on which the job is done: one of the demo's own, or the one that is up."""
+
+    @property
+    def targets(self) -> Mapping[str, str]:
+        """Each service's `host:port` by its kebab id."""
+
+    @property
+    def keys(self) -> Path:
+        """The directory with every issuer's key."""
+
+    @property
+    def otlp_endpoint(self) -> str:
+        """The endpoint for spans."""
+
+    def admin_token(self) -> str:
+        """Return a token for an operator of the mesh."""
+
+    def client_token(self, tenant_id: str) -> str:
+        """Return a token for a client of the tenant."""
+
+    async def start(self, *several: Member) -> None:
+        """Start processes, and return when they serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +108,19 @@ class Done:
         return self.sessions[0]
 
 
-async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Session], None]) -> Done:
+async def do_job(place: DemoPlace, tenant_id: str, job: Job, spawned: Callable[[Session], None]) -> Done:
     """Create the tenant, its agents and its plugin, do the job, and collect the result. Call
     `spawned` early.
 
     Raises StackError if the mesh refuses or the time is over.
     """
     try:
-        async with _connection(stack, stack.admin_token()) as operator:
+        async with _connection(place, place.admin_token()) as operator:
             await operator.create_tenant(tenant_id, display_name="The demo")
-        async with _connection(stack, stack.client_token(tenant_id)) as mesh:
+        async with _connection(place, place.client_token(tenant_id)) as mesh:
             for agent in job.agents:
                 await mesh.put_agent(agent)
-            await _register_plugin(stack, mesh, tenant_id)
+            await _register_plugin(place, mesh, tenant_id)
             session = await mesh.spawn(
                 job.task,
                 agent_id=job.first_agent,
@@ -122,11 +147,11 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
         raise StackError(f"the mesh refused: {error}") from error
 
 
-async def deliveries(stack: Stack, tenant_id: str) -> list[delivery_pb.Delivery]:
+async def deliveries(place: DemoPlace, tenant_id: str) -> list[delivery_pb.Delivery]:
     """Return the calls and deliveries of hooks, oldest first. Observers hear of an end a moment
     after it.
     """
-    async with _connection(stack, stack.client_token(tenant_id)) as mesh:
+    async with _connection(place, place.client_token(tenant_id)) as mesh:
         hooks = mesh.service("hook")
         request = hook_service_pb2.ListDeliveriesRequest()
         return [
@@ -134,14 +159,22 @@ async def deliveries(stack: Stack, tenant_id: str) -> list[delivery_pb.Delivery]
         ]
 
 
-async def delete_family(stack: Stack, tenant_id: str, session_id: str) -> None:
+async def pause_plugin(place: DemoPlace, tenant_id: str) -> None:
+    """Let the tenant go on without the plugin, whose process ends."""
+    async with _connection(place, place.client_token(tenant_id)) as mesh:
+        hooks = mesh.service("hook")
+        request = hook_service_pb2.PausePluginRequest(name=demo_plugin.NAME)
+        await hooks.unary(HookServiceStub(hooks.channel).PausePlugin, request)
+
+
+async def delete_family(place: DemoPlace, tenant_id: str, session_id: str) -> None:
     """Delete the session and its descendants, with the files that they have published."""
-    async with _connection(stack, stack.client_token(tenant_id)) as mesh:
+    async with _connection(place, place.client_token(tenant_id)) as mesh:
         await mesh.delete(session_id)
 
 
-def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[WireMesh]:
-    targets = stack.targets
+def _connection(place: DemoPlace, token: str) -> AbstractAsyncContextManager[WireMesh]:
+    targets = place.targets
     return connect_wire(
         session=targets["session"],
         transcript=targets["transcript"],
@@ -152,11 +185,11 @@ def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[WireMes
     )
 
 
-async def _register_plugin(stack: Stack, mesh: WireMesh, tenant_id: str) -> None:
+async def _register_plugin(place: DemoPlace, mesh: WireMesh, tenant_id: str) -> None:
     name, port = demo_plugin.NAME, free_ports(1)[0]
-    env = process_variables(name, port, stack.keys, stack.otlp_endpoint)
+    env = process_variables(name, port, place.keys, place.otlp_endpoint)
     env["DEMO_PLUGIN_TENANTS"] = json.dumps([tenant_id])
-    await stack.start(Member(name, python_module(demo_plugin.__name__), env, Readiness.GRPC, port))
+    await place.start(Member(name, python_module(demo_plugin.__name__), env, Readiness.GRPC, port))
     hooks = mesh.service("hook")
     request = hook_service_pb2.UpdatePluginRequest(allow_missing=True, plugin=plugin_at(port))
     await hooks.unary(HookServiceStub(hooks.channel).UpdatePlugin, request)

@@ -130,9 +130,10 @@ def show_trace(console: Console, report: Document, spans: Sequence[Span]) -> Non
 
 
 def show_end(console: Console, report: Document) -> None:
-    """Print what is left, the checks, and the duration."""
-    left = ", ".join(f"{count} {what}" for what, count in report["leftovers"].items())
-    console.print(f"Left behind: {left}")
+    """Print what is left where the sessions were deleted, the checks, and the duration."""
+    if report["leftovers"] is not None:
+        left = ", ".join(f"{count} {what}" for what, count in report["leftovers"].items())
+        console.print(f"Left behind: {left}")
     for check in (Check(**check) for check in report["checks"]):
         mark = (
             "[green]ok[/green]  "

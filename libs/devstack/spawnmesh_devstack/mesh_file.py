@@ -13,6 +13,7 @@ from spawnmesh_devstack.console import SIGN_IN_NAME
 from spawnmesh_devstack.failures import StackError
 
 _NAME = "mesh.json"
+_LOCK_NAME = ".lock"
 _TOKEN_NAME = "client.token"  # noqa: S105 - a name, not a secret
 
 
@@ -25,7 +26,7 @@ def sole_use(data_dir: Path) -> Iterator[Path]:
     data_dir = data_dir.absolute()
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(data_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise StackError(f"data cannot be kept in {data_dir}: it is a file and no directory") from None
     except OSError as error:
@@ -51,6 +52,7 @@ def write_mesh_file(
     console: str | None,
     keys: Path,
     traces: Path,
+    otlp: str,
     pids: Mapping[str, int],
 ) -> None:
     """Write `mesh.json` (0600) atomically; `sole_use` removes it. `gateway` and `console` are
@@ -62,9 +64,22 @@ def write_mesh_file(
         "console": console,
         "keys": str(keys),
         "traces": str(traces),
+        "otlp": otlp,
         "pids": dict(pids),
     }
     _write(data_dir / _NAME, json.dumps(content, indent=2))
+
+
+def is_used(data_dir: Path) -> bool:
+    """Return whether a mesh runs on the directory: a mesh that was killed leaves its files."""
+    try:
+        with (data_dir / _LOCK_NAME).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def write_token_file(data_dir: Path, token: str) -> None:

@@ -203,6 +203,7 @@ class Stack:
             console=self.console,
             keys=self.keys,
             traces=self.traces_file,
+            otlp=self.otlp_endpoint,
             pids=self.pids,
         )
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_console.domain.amounts import counted, exact_size_text, percent_text, size_text
+from spawnmesh_console.domain.amounts import aligned_cost, counted, exact_size_text, percent_text, size_text
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -65,3 +65,18 @@ def test_one_thing_has_another_noun() -> None:
         "1 entry",
         "1,200 entries",
     ]
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "0.0000"),
+        (1, "< 0.0001"),
+        (99, "< 0.0001"),
+        (100, "0.0001"),
+        (7_641, "0.0076"),
+        (1_234_500_000, "1,234.5000"),
+    ],
+)
+def test_costs_of_a_column_have_four_decimals(micros: int, text: str) -> None:
+    assert aligned_cost(micros) == text

@@ -79,7 +79,7 @@ def test_a_service_that_was_read_later_can_have_newer_settings() -> None:
 
 def test_what_a_service_stores_says_where_its_count_stops() -> None:
     stored = replace(CURRENT, stored=(StoredKind("entries", 500, True), StoredKind("tenants", 1, False)))
-    assert stored.stored_text == "entries 500+, tenants 1"
+    assert stored.stored_texts == ["entries 500+", "tenants 1"]
     assert UsedStorage(1024, 0, 2**30).text == "1.0 KiB of 1.0 GiB"
     assert UsedStorage(0, 2048, 2**30).text == "0 B of 1.0 GiB, 2.0 KiB in uploads"
 

@@ -147,3 +147,11 @@ def test_published_files_alone_may_be_left_while_their_session_is_there(
     objects, rows, workspaces, kept_files, expected
 ):
     assert Leftovers(objects, rows, workspaces).has_only_files(kept_files) is expected
+
+
+def test_without_a_deletion_nothing_is_judged_that_would_be_left(report, files):
+    report["kept"] = report["leftovers"] = None
+    directory, truth = files
+    checks = [*story_checks(report, directory, truth, scripted=True), *common_checks(report)]
+    assert failed(report, files) == []
+    assert not [check.name for check in checks if "left behind" in check.name or "outlived" in check.name]

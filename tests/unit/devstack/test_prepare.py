@@ -48,6 +48,7 @@ def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
             console="http://127.0.0.1:2",
             keys=data / "keys",
             traces=data / "t",
+            otlp="http://127.0.0.1:3",
             pids={"session": 7},
         )
         write_token_file(data, "a.token")
@@ -63,7 +64,9 @@ def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
 
 def test_second_mesh_on_the_same_data_is_refused_and_the_first_stays_findable(tmp_path):
     with sole_use(tmp_path) as data:
-        write_mesh_file(data, targets={}, gateway=None, console=None, keys=data, traces=data, pids={})
+        write_mesh_file(
+            data, targets={}, gateway=None, console=None, keys=data, traces=data, otlp="", pids={}
+        )
         with pytest.raises(StackError, match="running"), sole_use(tmp_path):
             pass
         assert (data / "mesh.json").exists()
@@ -75,7 +78,9 @@ def test_console_is_of_a_running_mesh(tmp_path):
     with pytest.raises(StackError, match="no mesh with a console"):
         running_console(tmp_path)
     with sole_use(tmp_path) as data:
-        write_mesh_file(data, targets={}, gateway=None, console=None, keys=data, traces=data, pids={})
+        write_mesh_file(
+            data, targets={}, gateway=None, console=None, keys=data, traces=data, otlp="", pids={}
+        )
         with pytest.raises(StackError, match="no mesh with a console"):
             running_console(tmp_path)
 

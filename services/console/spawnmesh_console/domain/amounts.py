@@ -2,6 +2,7 @@
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
+_LEAST_COST_MICROS = 100
 
 
 def size_text(count: int) -> str:
@@ -31,3 +32,10 @@ def percent_text(part: int, whole: int) -> str:
         return "–"
     percent = 100 * part // whole
     return f"{percent} %" if percent else "< 1 %"
+
+
+def aligned_cost(micros: int) -> str:
+    """Return a cost for a column: with four decimals, so that points stand below each other."""
+    if 0 < micros < _LEAST_COST_MICROS:
+        return "< 0.0001"
+    return f"{micros / 1_000_000:,.4f}"

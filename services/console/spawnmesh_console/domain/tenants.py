@@ -115,9 +115,9 @@ class TenantInService:
         return _PARTICIPATIONS.get(self.participation, _UNKNOWN) if self.participation else _NO_ANSWER
 
     @property
-    def stored_text(self) -> str:
+    def stored_texts(self) -> list[str]:
         """The stored things in words."""
-        return ", ".join(f"{one.kind} {one.count:,}{'+' if one.has_more else ''}" for one in self.stored)
+        return [f"{one.kind} {one.count:,}{'+' if one.has_more else ''}" for one in self.stored]
 
     def settings_state(self, newest_version: int) -> ShownState | None:
         """Return whether it acts on the newest settings; None if it acts on none."""

@@ -134,6 +134,13 @@ function keepUpToDate(element) {
   setInterval(step, REFRESH_MS);
 }
 
+// In a narrow window the names of the pages are wider than it: the current one is in sight.
+for (const current of document.querySelectorAll(".top nav [aria-current]")) {
+  const pages = current.parentElement;
+  const [inner, outer] = [current.getBoundingClientRect(), pages.getBoundingClientRect()];
+  pages.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+}
+
 setInterval(() => renewTimes(document), 1000);
 for (const element of document.querySelectorAll("[data-refresh]")) keepUpToDate(element);
 

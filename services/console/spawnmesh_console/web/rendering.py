@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from spawnmesh_console.domain.amounts import size_text
+from spawnmesh_console.domain.amounts import aligned_cost, size_text
 from spawnmesh_console.domain.budget_limits import short_money
 from spawnmesh_console.domain.shown_text import beginning, clipped, harmless
 from spawnmesh_console.domain.spans_of_time import age, fine_span, span
@@ -31,6 +31,7 @@ def open_templates() -> Environment:
         size=size_text,
         count=_count,
         money=short_money,
+        aligned_cost=aligned_cost,
         fine_span=fine_span,
         harmless=harmless,
         beginning=beginning,

@@ -36,7 +36,7 @@ async def test_a_webhook_is_created_without_scripts(windows: Windows, tenant: Co
     await page.get_by_role("button", name="Create").click()
     await expect(page.locator(".secret")).to_contain_text("whsec_")
     await page.get_by_role("link", name="To the webhook").click()
-    await expect(page.locator("h1")).to_have_text("billing")
+    await expect(page.locator("h1")).to_contain_text("billing")
     assert (await tenant.mesh.webhooks.get("billing")).event_types == ("run.ended",)
     await page.get_by_text("Delete…").click()
     await page.get_by_role("button", name="Delete billing").click()

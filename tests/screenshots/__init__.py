@@ -1,0 +1,1 @@
+"""Pictures of every page of the console: `python -m tests.screenshots`, or `make screenshots`."""
