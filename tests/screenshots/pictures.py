@@ -122,6 +122,10 @@ PICTURES = (
         "models-route", "/models", _at(f"/models?explain={STANDARD}&fallbacks={SMALL}"), "Why this model?",
         "The models that a request would be given to, in order, and the reasons.", begins="#why",
     ),
+    Picture(
+        "spend", "/spend", _at("/spend"), "Spend",
+        "The budget of the day, and the cost by day, agent and model.",
+    ),
     Picture("agents", "/agents", _at("/agents"), "Agents", "The agents of the tenant."),
     Picture(
         "agent", "/agents/{agent_id}", _at("/agents/support"), "One agent", "Its models, tools, limits and prompt.",
