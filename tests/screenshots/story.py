@@ -8,6 +8,7 @@ from pathlib import Path
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.errors.v1.reason_pb2 import REASON_RUNNER_ERROR
+from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.session.v1.run_service_pb2 import ClaimedRun, ClaimRunsRequest, FailRunRequest
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_pb2 import RUNTIME_EXTERNAL
@@ -37,6 +38,7 @@ from tests.support.waiting import eventually
 TENANT = "acme"
 _NEIGHBOURS = (("globex", "Globex Shipping"), ("northwind", "Northwind Traders"))
 LARGE, SMALL, STANDARD = "atlas/large", "atlas/small", "quill/standard"
+_DAY_BUDGET_MICROS = 1_000_000
 _JOB_SECONDS = 90.0
 _PATIENCE_SECONDS = 120.0
 _RESULT_LINES = 260
@@ -73,7 +75,13 @@ async def begin(tenant: ConsoleTenant, home: Path) -> str:
     job = Job(agents, TASK, [files / name for name in (TABLE, TEXT, PICTURE)], _JOB_SECONDS, first_budget())
     done = await do_job(stack, TENANT, job, lambda _: None)
     async with connect(targets=stack.targets, token=stack.admin_token()) as operator:
-        await operator.tenants.update(TENANT, ["display_name"], display_name="Acme Support")
+        limits = TenantSettings(routing=RoutingPolicy(max_spend_micros_per_day=_DAY_BUDGET_MICROS))
+        await operator.tenants.update(
+            TENANT,
+            ["display_name", "settings.routing.max_spend_micros_per_day"],
+            display_name="Acme Support",
+            settings=limits,
+        )
         for tenant_id, name in _NEIGHBOURS:
             settings = TenantSettings(max_running_run_count=20)
             await operator.tenants.create(tenant_id, display_name=name, settings=settings)
