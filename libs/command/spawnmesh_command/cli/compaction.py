@@ -10,6 +10,7 @@ from spawnmesh_client.compaction import compact_transcript, expand_summary
 from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.entries import entry_text
+from spawnmesh_command.cli.operations import shown_progress
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.sessions import SessionId
@@ -35,19 +36,24 @@ def compact(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Summarize the oldest part of a transcript; models read the summary in its place.
+    """Summarize what is no longer fresh in a transcript; models read the summary in its place.
 
-    The exit code is 1 if a plugin refuses.
+    Waits for the operation and shows its progress. The exit code is 1 if a plugin refuses.
     """
 
-    async def body(mesh: WireMesh) -> CompactTranscriptResponse:
-        return await compact_transcript(mesh.service("transcript"), session_id, models=models or ())
+    async def body(mesh: WireMesh) -> tuple[CompactTranscriptResponse, Entry | None]:
+        peer = mesh.service("transcript")
+        with shown_progress(session_id) as show:
+            done = await compact_transcript(peer, session_id, models=models or (), on_progress=show)
+        if as_json or not done.summary_seq:
+            return done, None
+        return done, await anext(mesh.transcript(session_id, after_seq=done.summary_seq - 1))
 
-    done = with_mesh(context, body, as_json=as_json)
+    done, summary = with_mesh(context, body, as_json=as_json)
     if as_json:
         print_json(value_of(done))
-    elif done.HasField("summary"):
-        _print_summary(done.summary)
+    elif summary is not None:
+        _print_summary(summary)
     elif not done.refused_by:
         console().print(Text("nothing to summarize: all is fresh, or too little is not"))
     if done.refused_by:

@@ -26,7 +26,7 @@ from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser, pages_touched
 
 
-async def test_CompactTranscript__the_newest_user_message_stays_although_it_is_summarized(
+async def test_CompactAsWriter__the_newest_user_message_stays_although_it_is_summarized(
     compacting: Compacting,
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -68,7 +68,7 @@ async def test_AssembleContext__the_budget_includes_the_summary_and_its_sources_
     assert context.dropped_entry_count == 20 - len(context.entries)
 
 
-async def test_CompactTranscript__reports_kept_tokens_without_superseded_entries(
+async def test_CompactAsWriter__reports_kept_tokens_without_superseded_entries(
     compacting: Compacting, superuser: Superuser
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -95,7 +95,7 @@ async def test_CompactTranscript__reports_kept_tokens_without_superseded_entries
     ]
 
 
-async def test_CompactTranscript__covered_tokens_follow_a_recount(
+async def test_CompactAsWriter__covered_tokens_follow_a_recount(
     compacting: Compacting, superuser: Superuser
 ) -> None:
     claim = await compacting.session.acquire(1)
