@@ -53,7 +53,7 @@ def compact(
     if as_json:
         print_json(value_of(done))
     elif summary is not None:
-        _print_summary(summary)
+        _print_summary(done, summary)
     elif not done.refused_by:
         console().print(Text("nothing to summarize: all is fresh, or too little is not"))
     if done.refused_by:
@@ -83,11 +83,11 @@ def expand(
     with_mesh(context, body, as_json=as_json)
 
 
-def _print_summary(entry: Entry) -> None:
+def _print_summary(done: CompactTranscriptResponse, entry: Entry) -> None:
     sources = entry.body.compaction.sources
     method = SummaryMethod.Name(sources.method).removeprefix("SUMMARY_METHOD_").lower()
-    covered = f"{sources.entry_count} entries up to {sources.last_seq}"
-    tokens = f"{sources.token_count} tokens as {entry.token_count}"
+    covered = f"{done.summarized_entry_count} entries up to {sources.last_seq}"
+    tokens = f"the last {sources.entry_count} with {sources.token_count} tokens as {done.summary_token_count}"
     heading = f"{entry.entry_id}  {covered}, {tokens}  {method}  {sources.model}"
     _print(heading.rstrip(), entry.body.compaction.summary)
 

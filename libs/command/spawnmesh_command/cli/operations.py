@@ -54,7 +54,10 @@ def list_operations(
     if as_json:
         print_json({"operations": list(map(_fields, listed))})
     else:
-        print_table(("name", "method", "session", "state", "progress", "since"), map(_row, listed))
+        # The operations of operators are on a tenant, which is in their names.
+        session = () if of_operators else ("session",)
+        rows = (_row(one, with_session=not of_operators) for one in listed)
+        print_table(("name", "method", *session, "state", "progress", "since"), rows)
 
 
 def get(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
@@ -152,11 +155,11 @@ def _fields(operation: Operation) -> dict[str, object]:
     }
 
 
-def _row(operation: Operation) -> tuple[str, ...]:
+def _row(operation: Operation, *, with_session: bool) -> tuple[str, ...]:
     progress = _progress(operation.done_count, operation.total_count)
     since = operation.create_time.strftime("%Y-%m-%d %H:%M:%S")
-    session_id = getattr(operation.request, "session_id", "")
-    return operation.name, operation.method, session_id, _state(operation), progress, since
+    session = (getattr(operation.request, "session_id", ""),) if with_session else ()
+    return operation.name, operation.method, *session, _state(operation), progress, since
 
 
 def _state(operation: Operation) -> str:

@@ -121,6 +121,7 @@ class TranscriptSteps:
         if now.newest is not None and now.covered_count > covered_before:
             total.summary_entry_id = now.newest.entry_id
             total.summary_seq = now.newest.seq
+            total.summary_token_count = now.newest.token_count
             total.summarized_entry_count = now.covered_count - covered_before
         if now.refusal is not None:
             total.refused_by, total.refusal = now.refusal.plugin_id, now.refusal.reason

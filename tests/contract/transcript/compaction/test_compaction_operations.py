@@ -83,6 +83,9 @@ async def test_CompactTranscript__names_the_summary_of_the_oldest_entries(idle: 
     [summary] = await summaries_of(idle)
     assert (response.summary_entry_id, response.summary_seq) == (summary.entry_id, summary.seq)
     assert response.summarized_entry_count == summary.body.compaction.sources.entry_count == 6
+    counted = summary.body.compaction
+    kept = counted.token_count_before - counted.sources.token_count
+    assert response.summary_token_count == counted.token_count_after - kept > 0
     assert await counts_of(idle, started.name) == (6, 6)
     assert summary.writer == entry_pb.Writer(client="tester")
     assert idle.peers.judged[-1].run_id == ""

@@ -1,6 +1,7 @@
 """Contexts that begin with a summary, and ExpandSummary, which reads its sources."""
 
 import json
+import re
 
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
@@ -295,6 +296,9 @@ async def test_the_command_compacts_and_expands(compacting: Compacting, command:
     )
     assert status == 0
     assert "The gist." in out
+    assert re.search(
+        r"  (\d+) entries up to \d+, the last \1 with \d+ tokens as [1-9]\d*  normal  scripted/one", out
+    )
     assert [compacting.peers.prompts[0].model, *compacting.peers.prompts[0].fallbacks.models] == [
         "a/one",
         "b/two",

@@ -69,6 +69,7 @@ class CompactTranscriptResponse(_message.Message):
 
     SUMMARY_ENTRY_ID_FIELD_NUMBER: _builtins.int
     SUMMARY_SEQ_FIELD_NUMBER: _builtins.int
+    SUMMARY_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     SUMMARIZED_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     REFUSED_BY_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
@@ -78,6 +79,8 @@ class CompactTranscriptResponse(_message.Message):
     """
     summary_seq: _builtins.int
     """The seq of that entry. 0 if nothing was summarised."""
+    summary_token_count: _builtins.int
+    """The tokens of that summary. 0 if nothing was summarised."""
     summarized_entry_count: _builtins.int
     """The number of messages and notes that were summarised since the operation began."""
     refused_by: _builtins.str
@@ -89,13 +92,14 @@ class CompactTranscriptResponse(_message.Message):
         *,
         summary_entry_id: _builtins.str = ...,
         summary_seq: _builtins.int = ...,
+        summary_token_count: _builtins.int = ...,
         summarized_entry_count: _builtins.int = ...,
         refused_by: _builtins.str = ...,
         refusal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal", "refused_by", b"refused_by", "summarized_entry_count", b"summarized_entry_count", "summary_entry_id", b"summary_entry_id", "summary_seq", b"summary_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal", "refused_by", b"refused_by", "summarized_entry_count", b"summarized_entry_count", "summary_entry_id", b"summary_entry_id", "summary_seq", b"summary_seq", "summary_token_count", b"summary_token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
