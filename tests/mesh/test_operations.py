@@ -111,3 +111,46 @@ async def test_operation_is_followed_by_http_and_by_the_command(
     assert (await call("POST", f"/v1/{name}:cancel", {}))[0] == 200
     assert (await call("DELETE", f"/v1/{name}"))[0] == 200
     assert (await call("GET", f"/v1/{name}"))[0] == 404
+
+
+async def test_operator_of_the_mesh_collects_garbage_and_follows_it(
+    stack: Stack, gateway: str, commands: Commands
+) -> None:
+    tenant_id = await new_tenant(stack)
+    token = stack.admin_token()
+    options = ["--tenant", tenant_id]
+    for service in ("session", "attachment-blob"):
+        options += [f"--{service}-target", stack.targets[service]]
+    environment = {"SPAWNMESH_TOKEN": token}
+    code, shown, problem = await commands.run(*options, "attachments", "gc", env=environment)
+    assert (code, problem) == (0, ""), problem
+    assert "objects looked at" in shown
+    code, listed, problem = await commands.run(
+        *options, "operations", "list", "--service", "attachment-blob", "--of-operators", env=environment
+    )
+    assert (code, problem) == (0, "")
+    assert "CollectGarbage" in listed
+
+    async def call(verb: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
+        answer = await request(gateway, verb, path, token=token, body=body)
+        return answer.status, answer.as_json
+
+    body = {"dry_run": True, "request_id": secrets.token_hex(8)}
+    status, started = await call("POST", f"/v1/tenants/{tenant_id}:collectGarbage", body)
+    assert status == 200, started
+    name = str(started["name"])
+    parent = f"services/attachment-blob/tenants/{tenant_id}/operations"
+    assert name.startswith(f"{parent}/opr_")
+    status, done = await call("GET", f"/v1/{name}:wait?timeout=60s")
+    assert (status, done["done"]) == (200, True), done
+    assert await call("GET", f"/v1/{name}") == (200, done)
+    status, page = await call("GET", f"/v1/{parent}?page_size=1")
+    assert (status, page["operations"]) == (200, [done])
+    code, shown, _ = await commands.run(*options, "operations", "wait", name, "--json", env=environment)
+    assert (code, json.loads(shown)["state"]) == (0, "done")
+    assert (await call("POST", f"/v1/{name}:cancel", {}))[0] == 200
+    assert (await call("DELETE", f"/v1/{name}"))[0] == 200
+    assert (await call("GET", f"/v1/{name}"))[0] == 404
+    client = stack.client_token(tenant_id)
+    other = await request(gateway, "GET", f"/v1/{parent}", token=client)
+    assert other.status == 404

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import BinaryIO
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as rpc
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.attachment_blob.v1.attachment_pb2 import SET_STATE_RELEASED, AttachmentFile, AttachmentSet
+from spawnmesh_calls.wire_errors import error_of_status
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.atomic_files import atomic_file
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
+from spawnmesh_client.operations import OnOperation, ignore_progress, run_operation
 from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
 
@@ -23,7 +26,6 @@ _RETRY_SECONDS = 60.0
 _READER_WAIT_SECONDS = 600.0  # Other readers download large files, too.
 _POLL_SECONDS = 5.0
 _SLOWEST_BYTES_A_SECOND = 256 * 1024
-_COLLECT_SECONDS = 3600.0
 
 
 async def list_sets(
@@ -71,16 +73,23 @@ async def download_url(peer: TokenPeer, set_id: str, name: str) -> rpc.CreateDow
     return await peer.unary(stub.CreateDownloadUrl, rpc.CreateDownloadUrlRequest(set_id=set_id, name=name))
 
 
-async def collect_garbage(peer: TokenPeer, tenant_id: str, *, dry_run: bool) -> rpc.GarbageCounts:
-    """Repair differences between a tenant's bucket and its rows, and return their counts.
+async def collect_garbage(
+    peer: TokenPeer, tenant_id: str, *, dry_run: bool, on_progress: OnOperation = ignore_progress
+) -> rpc.GarbageCounts:
+    """Repair differences between a tenant's bucket and its rows by an operation, wait for it, and
+    return their counts. For operators of the mesh.
 
-    For operators.
-
-    A dry run only counts them.
+    A dry run only counts them. It goes on after restarts of the service. Raises MeshError:
+    NOT_FOUND for a tenant that the service does not know, and the error of the operation.
     """
     stub = AttachmentBlobServiceStub(peer.channel)
-    request = rpc.CollectGarbageRequest(tenant_id=tenant_id, dry_run=dry_run)
-    return (await peer.unary(stub.CollectGarbage, request, timeout_seconds=_COLLECT_SECONDS)).counts
+    request = rpc.CollectGarbageRequest(tenant_id=tenant_id, dry_run=dry_run, request_id=uuid.uuid4().hex)
+    operation = await run_operation(peer, stub.CollectGarbage, request, on_progress)
+    if operation.HasField("error"):
+        raise error_of_status(operation.error)
+    collected = rpc.CollectGarbageResponse()
+    operation.response.Unpack(collected)
+    return collected.counts
 
 
 async def download_file(

@@ -1,32 +1,45 @@
 """Compaction of a transcript, and the sources of a summary."""
 
+import uuid
 from collections.abc import AsyncIterator, Sequence
 
 from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
 from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh.transcript.v1.entry_pb2 import Entry
+from spawnmesh_calls.wire_errors import error_of_status
 
+from spawnmesh_client.operations import OnOperation, ignore_progress, run_operation
 from spawnmesh_client.pages import pages_of
 from spawnmesh_client.token_peer import TokenPeer
 
-_COMPACT_SECONDS = 600.0
 _PAGE = 200
 
 
 async def compact_transcript(
-    peer: TokenPeer, session_id: str, *, models: Sequence[str] = (), fresh_tail: FreshTail | None = None
+    peer: TokenPeer,
+    session_id: str,
+    *,
+    models: Sequence[str] = (),
+    fresh_tail: FreshTail | None = None,
+    on_progress: OnOperation = ignore_progress,
 ) -> pb.CompactTranscriptResponse:
-    """Have the oldest part of a transcript summarized once.
+    """Have what is no longer fresh in a transcript summarized by an operation, and wait for it.
 
-    A long transcript takes several calls.
-
-    The response has no summary if there was nothing to summarize. Raises MeshError CONFLICT while a
-    run writes the transcript.
+    It goes on after restarts of the service. The response names no summary if there was nothing to
+    summarize. Raises MeshError: NOT_FOUND without a transcript, CONFLICT while a run writes the
+    transcript, and the error of the operation.
     """
-    request = pb.CompactTranscriptRequest(session_id=session_id, models=models, fresh_tail=fresh_tail)
+    request = pb.CompactTranscriptRequest(
+        session_id=session_id, models=models, fresh_tail=fresh_tail, request_id=uuid.uuid4().hex
+    )
     stub = CompactionServiceStub(peer.channel)
-    return await peer.unary(stub.CompactTranscript, request, timeout_seconds=_COMPACT_SECONDS)
+    operation = await run_operation(peer, stub.CompactTranscript, request, on_progress)
+    if operation.HasField("error"):
+        raise error_of_status(operation.error)
+    compacted = pb.CompactTranscriptResponse()
+    operation.response.Unpack(compacted)
+    return compacted
 
 
 async def expand_summary(peer: TokenPeer, session_id: str, entry_id: str) -> AsyncIterator[Entry]:

@@ -94,7 +94,11 @@ class Operation(OperationFields):
 
 
 class Operations:
-    """`mesh.operations`. An operation has a name such as `services/transcript/operations/opr_…`."""
+    """`mesh.operations`. An operation has a name such as `services/transcript/operations/opr_…`.
+
+    Operators of the mesh have operations of their own on a tenant, with names such as
+    `services/attachment-blob/tenants/t-1/operations/opr_…`.
+    """
 
     def __init__(self, wire: WireMesh) -> None:
         self._wire = wire
@@ -107,14 +111,17 @@ class Operations:
         return operation_view(found, self._wire)
 
     async def list(
-        self, service: str = "transcript", *, done: bool | None = None
+        self, service: str = "transcript", *, tenant_id: str = "", done: bool | None = None
     ) -> AsyncIterator[Operation]:
         """Yield the tenant's operations of a service, newest first: all, or those that are done, or
         those that are not.
+
+        With `tenant_id`, yield those that operators of the mesh have started on that tenant.
         """
         peer = self._wire.service(service)
+        parent = f"services/{service}/tenants/{tenant_id}" if tenant_id else f"services/{service}"
         filters = {None: "", True: "done = true", False: "done = false"}
-        request = rpc.ListOperationsRequest(name=f"services/{service}", filter=filters[done])
+        request = rpc.ListOperationsRequest(name=parent, filter=filters[done])
         stub = OperationServiceStub(peer.channel)
         async for operation in paged(peer, stub.ListOperations, request, "operations"):
             yield operation_view(operation, self._wire)
@@ -142,7 +149,7 @@ class Operations:
     def _peer(self, name: str) -> TokenPeer:
         """Return the service in the name. Raises NotFound for what is no name of an operation."""
         match name.split("/"):
-            case ["services", service, "operations", _] if service in self._wire.services:
+            case ["services", service, *_, "operations", _] if service in self._wire.services:
                 return self._wire.service(service)
         raise not_found("operation", name)
 

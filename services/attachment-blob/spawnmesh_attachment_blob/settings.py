@@ -21,7 +21,7 @@ class AttachmentBlobSettings(ProcessSettings):
     database_owner_url: DatabaseUrl = ""
     """Only for `migrate`."""
     database_direct_url: DatabaseUrl = ""
-    """Set it if `database_url` uses a pooler in transaction mode. This service does not LISTEN."""
+    """For the listeners, if `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=2, le=1000)
     """The largest number of connections of the pool."""
     session_target: str | None = None

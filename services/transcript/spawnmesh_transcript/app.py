@@ -61,6 +61,8 @@ from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.operations.bodies.tokens import encoding
 from spawnmesh_transcript.operations.bulk_threads import open_bulk_threads
 from spawnmesh_transcript.operations.change_notifier import CHANNEL, open_change_notifier
+from spawnmesh_transcript.operations.compaction.compact import Compactor
+from spawnmesh_transcript.operations.compaction.recorded import RecordedCompactor
 from spawnmesh_transcript.operations.live_reads import LiveReads
 from spawnmesh_transcript.operations.operation_types import OPERATION_TYPES
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
@@ -96,6 +98,9 @@ _WORKER_MODULES = (
 """The modules that worker processes share: those of the functions that they call, and the
 vocabulary.
 """
+
+_OPERATIONS = 16
+"""The operations that a worker carries at once: compactions wait for models most of the time."""
 
 
 @asynccontextmanager
@@ -196,11 +201,19 @@ async def open_dependencies(
         ),
         tiering=PayloadTiering(database, blobs, workers, uploader, activities, ExternalizationMetrics(meter)),
         operations=Operations("transcript", database, listener, OPERATION_TYPES),
-        model_router=await _open_peer(stack, process, "model-router", settings.model_router_target),
-        hooks=await _open_peer(stack, process, "hook", settings.hook_target),
+        compactor=RecordedCompactor(
+            Compactor(
+                database,
+                bulk_threads,
+                await _open_peer(stack, process, "model-router", settings.model_router_target),
+                await _open_peer(stack, process, "hook", settings.hook_target),
+            ),
+            notifier,
+            activities,
+            CompactionMetrics(meter),
+        ),
         stub_metrics=StubMetrics(meter),
         verification=VerificationReporter(VerificationMetrics(meter), activities),
-        compaction_metrics=CompactionMetrics(meter),
     )
 
 
@@ -235,9 +248,9 @@ async def open_worker(
         if blobs.is_connected:
             maintenance["settle_payloads"] = partial(settle_payloads, database, uploader, metrics, stop)
             maintenance["externalize_payloads"] = externalizer.externalize
+        threads = await stack.enter_async_context(open_bulk_threads())
         if settings.verified_entries_per_round:
             reporter = VerificationReporter(VerificationMetrics(meter), activities)
-            threads = await stack.enter_async_context(open_bulk_threads())
             verifier = TranscriptVerifier(
                 database,
                 blobs,
@@ -249,15 +262,23 @@ async def open_worker(
             maintenance["verify_transcripts"] = verifier.verify
         workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))
         tiering = PayloadTiering(database, blobs, workers, uploader, activities, metrics)
-        steps = TranscriptSteps(database, blobs, workers, tiering)
-        operations = OperationRunner("transcript", database, steps.by_method())
+        router = await _open_peer(stack, process, "model-router", settings.model_router_target)
+        hooks = await _open_peer(stack, process, "hook", settings.hook_target)
+        compactor = RecordedCompactor(
+            Compactor(database, threads, router, hooks),
+            await stack.enter_async_context(open_change_notifier(database)),
+            activities,
+            CompactionMetrics(meter),
+        )
+        steps = TranscriptSteps(database, blobs, workers, tiering, compactor)
+        operations = OperationRunner("transcript", database, steps.by_method(), concurrency=_OPERATIONS)
         yield Worker(
             database,
             maintenance,
             SizeMetrics(meter),
             stop,
             interval_seconds=settings.work_interval_seconds,
-            jobs=await _open_jobs(stack, process, settings, database, operations),
+            jobs=await _open_jobs(stack, process, settings, database, operations, hooks),
         )
 
 
@@ -267,13 +288,13 @@ async def _open_jobs(
     settings: TranscriptSettings,
     database: Database,
     operations: OperationRunner,
+    hooks: Peer | None,
 ) -> JobWorker:
     """Build the worker of the background jobs, not running.
 
     Without a hook service, the publication of summaries waits.
     """
     kinds = [operations.kind()]
-    hooks = await _open_peer(stack, process, "hook", settings.hook_target)
     if hooks is not None:
         kinds.append(SummaryPublisher(database, hooks).kind())
     listener = await stack.enter_async_context(

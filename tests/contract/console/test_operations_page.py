@@ -9,6 +9,7 @@ from google.rpc import status_pb2
 from spawnmesh.audit.v1 import audit_service_pb2 as audit_pb
 from spawnmesh_client.audit import list_audit_events
 from spawnmesh_client.client import Mesh
+from spawnmesh_client.compaction import compact_transcript
 from spawnmesh_client.operations import Operation
 from spawnmesh_client.session import Session
 from spawnmesh_console.domain.operations import OperationKind
@@ -124,6 +125,19 @@ async def test_a_tenant_without_tiering_is_told_why_nothing_moves(
     assert "the tenant has stub_large_tool_payloads off" in answer.text
     assert "Dry run of tiering" in answer.text, "the page of the dry run stays"
     assert len(await operations_of(mesh)) == 1
+
+
+async def test_a_compaction_that_a_client_started_is_shown(
+    tenant: ConsoleTenant, mesh: Mesh, signed_in: SignedIn
+) -> None:
+    session = await session_with_old_results(tenant, 1)
+    compacted = await compact_transcript(mesh.wire.service("transcript"), session.session_id)
+    operator = await signed_in()
+    [operation] = await operations_of(mesh)
+    page = await read(operator, f"{OPERATIONS}/{operation.name.rpartition('/')[2]}")
+    assert "Compaction State done" in page.text
+    assert f"Summarized {compacted.summarized_entry_count} entries" in page.text
+    assert compacted.summarized_entry_count == operation.done_count == operation.total_count > 2
 
 
 async def test_only_a_dry_run_can_be_confirmed(mesh: Mesh, signed_in: SignedIn) -> None:

@@ -73,9 +73,12 @@ class Lists:
         return self.tenant.token(kind)
 
     def served(self, name: str) -> Served:
-        """Return the list as the session service serves it, if several do."""
+        """Return the list as the session service serves it, if several do; that of operations as the
+        transcript service does.
+        """
         found = [one for one in self.running.rpcs if one.method.full_name == name]
-        return next((one for one in found if one.service == "session"), found[0])
+        wanted = "transcript" if name.endswith("ListOperations") else "session"
+        return next((one for one in found if one.service == wanted), found[0])
 
     async def ask(self, name: str, /, page_token: str, caller: str = "", **changed: Any) -> Answer:
         """Ask for a page."""

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 import urllib3
+from google.longrunning.operations_pb2 import Operation
+from google.protobuf.duration_pb2 import Duration
 from minio import Minio
 from pydantic import SecretStr
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
-from spawnmesh_attachment_blob.app import build_dependencies, open_service
+from spawnmesh.operations.v1 import operation_service_pb2 as operation_pb
+from spawnmesh.operations.v1.operation_service_pb2_grpc import OperationServiceStub
+from spawnmesh_attachment_blob.app import build_dependencies, open_service, open_worker
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool, open_s3_calls
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
@@ -27,16 +31,20 @@ from spawnmesh_attachment_blob.domain.staging import WrittenSet
 from spawnmesh_attachment_blob.operations.set_stager import SetStager
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_attachment_blob.store import sets
+from spawnmesh_calls.wire_errors import error_of_status
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import Connection, Database, open_database
+from spawnmesh_postgres.jobs.worker import JobWorker
+from spawnmesh_postgres.long_running.store import JOB_KIND
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.statement_batches import execute_batch
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
+from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support import tenancy
@@ -96,6 +104,8 @@ class BlobService:
     database: Database
     admin: Minio
     target: str
+    jobs: JobWorker
+    """It carries operations when a test calls it."""
 
     def tenant(self) -> "Tenant":
         return Tenant(self)
@@ -192,15 +202,41 @@ class Tenant:
 
     async def collect(self, *, dry_run: bool = False) -> dict[str, int]:
         """Collect garbage and return the counts that are not zero, without `seen_object_count`."""
-        request = pb.CollectGarbageRequest(tenant_id=self.tenant_id, dry_run=dry_run)
-        answer: pb.CollectGarbageResponse = await self.call(
-            "CollectGarbage", request, token=self.admin_token()
-        )
+        counts = await self.result_of(await self.start_collection(dry_run=dry_run))
         return {
-            field.name: value
-            for field, value in answer.counts.ListFields()
-            if field.name != "seen_object_count"
+            field.name: value for field, value in counts.ListFields() if field.name != "seen_object_count"
         }
+
+    async def start_collection(
+        self, *, dry_run: bool = False, request_id: str = "", token: str = ""
+    ) -> Operation:
+        """Start an operation as an operator of the mesh."""
+        request = pb.CollectGarbageRequest(
+            tenant_id=self.tenant_id, dry_run=dry_run, request_id=request_id or secrets.token_hex(8)
+        )
+        started: Operation = await self.call("CollectGarbage", request, token=token or self.admin_token())
+        return started
+
+    async def call_operations(self, method: str, request: Any, *, token: str = "") -> Any:
+        """Call an RPC of OperationService as an operator of the mesh."""
+        peer = self.service.peer
+        with use_token(token or self.admin_token()):
+            return await peer.unary(
+                getattr(OperationServiceStub(peer.channel), method), request, timeout_seconds=60
+            )
+
+    async def result_of(self, started: Operation) -> pb.GarbageCounts:
+        """Carry the operation until it is done, and return its counts, or raise its error."""
+        request = operation_pb.WaitOperationRequest(name=started.name, timeout=Duration(seconds=60))
+        operation = started
+        while not operation.done:
+            await self.service.jobs.run_due(JOB_KIND)
+            operation = await self.call_operations("WaitOperation", request)
+        if operation.HasField("error"):
+            raise error_of_status(operation.error)
+        response = pb.CollectGarbageResponse()
+        assert operation.response.Unpack(response)
+        return response.counts
 
     def object_keys(self) -> list[str]:
         """Return the keys of the tenant's objects, with the administrator's client."""
@@ -286,7 +322,9 @@ async def open_blob_service(
         peer = await stack.enter_async_context(caller_at(target, "attachment-blob"))
         database = await stack.enter_async_context(open_database(dsn.app, name="test", max_connections=8))
         http = stack.enter_context(urllib3.PoolManager(timeout=60, retries=False))
-        yield BlobService(peer, keys, settings, database, admin_of(endpoint, http), target)
+        process = await stack.enter_async_context(start_process("attachment-blob", settings))
+        worker = await stack.enter_async_context(open_worker(process, settings))
+        yield BlobService(peer, keys, settings, database, admin_of(endpoint, http), target, worker.jobs)
 
 
 @pytest.fixture(scope="module")

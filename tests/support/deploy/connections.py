@@ -10,6 +10,8 @@ SMALLEST = 2  # A pool of this size opens all of its connections at the beginnin
 LISTENING = {
     "session": 1,
     "session-worker": 1,
+    "attachment-blob": 1,
+    "attachment-blob-worker": 1,
     "transcript": 1,
     "transcript-worker": 1,
     "model-router": 1,

@@ -1,6 +1,7 @@
 """The transcript service with a scripted model router and hook service; transcripts to compact."""
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.longrunning.operations_pb2 import Operation
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_service_pb
@@ -37,6 +39,7 @@ from tests.support.attachment_blob.fixtures import BlobService
 from tests.support.model_router.answers import said
 from tests.support.serving import caller_at, served, shared_settings
 from tests.support.transcript.fixtures import Service, Session, assistant, user
+from tests.support.transcript.operating import idle_worker, result_of
 
 SHORT = FreshTail(message_count=4, token_count=1_000_000)
 """At least four messages are fresh, and the tail moves in steps of one."""
@@ -135,7 +138,7 @@ class CompactionService:
 
     service: Service
     peers: dict[str, Peers]
-    target: str
+    peers_target: str
 
 
 @dataclass(frozen=True)
@@ -150,22 +153,52 @@ class Compacting:
 
     async def compact(
         self,
-        claim: pb.WriterClaim | None = None,
+        claim: pb.WriterClaim,
         *,
         tail: FreshTail = SHORT,
         models: Sequence[str] = (),
         token: str = "",
         timeout_seconds: float = 60,
-    ) -> compaction_pb.CompactTranscriptResponse:
+    ) -> compaction_pb.CompactAsWriterResponse:
+        """Append one summary as the run of the claim."""
         stub = CompactionServiceStub(self.session.service.peer.channel)
-        request = compaction_pb.CompactTranscriptRequest(
+        request = compaction_pb.CompactAsWriterRequest(
             session_id=self.session.session_id, claim=claim, models=models, fresh_tail=tail
         )
-        own = self.session.run_token(claim) if claim else self.session.client_token()
-        with use_token(token or own):
+        with use_token(token or self.session.run_token(claim)):
             return await self.session.service.peer.unary(
-                stub.CompactTranscript, request, timeout_seconds=timeout_seconds
+                stub.CompactAsWriter, request, timeout_seconds=timeout_seconds
             )
+
+    async def start(
+        self,
+        *,
+        tail: FreshTail = SHORT,
+        models: Sequence[str] = (),
+        request_id: str = "",
+        token: str = "",
+    ) -> Operation:
+        """Start an operation as a client."""
+        stub: Any = CompactionServiceStub(self.session.service.peer.channel)
+        request = compaction_pb.CompactTranscriptRequest(
+            session_id=self.session.session_id,
+            models=models,
+            fresh_tail=tail,
+            request_id=request_id or secrets.token_hex(8),
+        )
+        with use_token(token or self.session.client_token()):
+            started: Operation = await self.session.service.peer.unary(
+                stub.CompactTranscript, request, timeout_seconds=60
+            )
+        return started
+
+    async def compact_all(self, **asked: Any) -> compaction_pb.CompactTranscriptResponse:
+        """Run an operation as a client, and return its response."""
+        started = await self.start(**asked)
+        response: compaction_pb.CompactTranscriptResponse = await result_of(
+            self.session, started, compaction_pb.CompactTranscriptResponse
+        )
+        return response
 
     async def expand(
         self, entry_id: str, *, page_size: int = 0, page_token: str = "", token: str = ""
@@ -234,8 +267,10 @@ async def compaction_service(
         async with (
             served("transcript", settings, open_service) as target,
             caller_at(target, "transcript") as peer,
+            idle_worker(settings) as jobs,
         ):
-            yield CompactionService(replace(service, peer=peer, target=target), peers, peers_target)
+            served_here = replace(service, peer=peer, target=target, jobs=jobs)
+            yield CompactionService(served_here, peers, peers_target)
 
 
 @pytest.fixture

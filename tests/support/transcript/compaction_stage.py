@@ -1,9 +1,10 @@
 """A transcript service and a hook service on real databases, with a scripted model."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,20 +78,29 @@ class Stage:
     hook_target: str
     database: Database
     keys: Path
+    epochs: Iterator[int] = field(default_factory=lambda: itertools.count(2))
 
     async def say(self, claim: WriterClaim) -> None:
         """Append four answers, of which the last stays fresh."""
         await self.session.append([assistant(f"{number} {WORDS}") for number in range(4)], claim=claim)
 
-    async def compact(self, claim: WriterClaim | None = None) -> pb.CompactTranscriptResponse:
+    async def acquire(self) -> WriterClaim:
+        """Acquire the claim of another run."""
+        return await self.session.acquire(next(self.epochs))
+
+    async def compact(self, claim: WriterClaim | None = None) -> pb.CompactAsWriterResponse:
+        """Append one summary as the run of the claim; without one, as a run that only compacts."""
+        own = claim or await self.acquire()
         stub: Any = CompactionServiceStub(self.session.service.peer.channel)
-        request = pb.CompactTranscriptRequest(
-            session_id=self.session.session_id, claim=claim, fresh_tail=NO_TAIL
-        )
-        with use_token(self.session.run_token(claim) if claim else self.session.client_token()):
-            answer: pb.CompactTranscriptResponse = await self.session.service.peer.unary(
-                stub.CompactTranscript, request, timeout_seconds=60
-            )
+        request = pb.CompactAsWriterRequest(session_id=self.session.session_id, claim=own, fresh_tail=NO_TAIL)
+        try:
+            with use_token(self.session.run_token(own)):
+                answer: pb.CompactAsWriterResponse = await self.session.service.peer.unary(
+                    stub.CompactAsWriter, request, timeout_seconds=60
+                )
+        finally:
+            if claim is None:
+                await self.session.release(own)
         return answer
 
     async def plugin(self, name: str, *hooks: Any, answer: Any = None, **more: Any) -> ScriptedPlugin:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from spawnmesh_console.domain.operations import (
+    CompactionCounts,
     OperationKind,
     RecountingCounts,
     ShownOperation,
@@ -115,3 +116,11 @@ def test_only_a_dry_run_that_has_found_something_can_be_confirmed(
     operation: ShownOperation, would_change: bool
 ) -> None:
     assert operation.would_change is would_change
+
+
+def test_a_compaction_says_what_was_summarized_and_who_refused() -> None:
+    compacted = replace(DONE, kind=OperationKind.COMPACTION, counts=CompactionCounts(1))
+    assert (compacted.title, list(compacted.facts)) == ("Compaction", [("Summarized", "1 entry")])
+    refused = replace(compacted, counts=CompactionCounts(0, "keeper", "under audit"))
+    assert list(refused.facts) == [("Refused", "by keeper: under audit")]
+    assert not refused.would_change

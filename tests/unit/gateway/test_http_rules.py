@@ -4,11 +4,11 @@ import re
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from spawnmesh_gateway.http_rules import HttpRule, http_rule
+from spawnmesh_gateway.http_rules import HttpRule, http_rules
 from spawnmesh_gateway.rpcs import client_rpcs, gateway_rpcs
 from spawnmesh_gateway.transcoding import descriptor_set
 
-RULES = [rule for rpc in client_rpcs() if (rule := http_rule(rpc))]
+RULES = [rule for rpc in client_rpcs() for rule in http_rules(rpc)]
 IDS = [rule.rpc.path.removeprefix("/spawnmesh.") for rule in RULES]
 SEGMENT = r"(\*|[a-z][A-Za-z]*|\{[a-z_.]+\})"
 PATH = re.compile(rf"/v1(/{SEGMENT})+(:[a-z][A-Za-z]*)?")
@@ -20,9 +20,9 @@ BY_RESOURCE = {"Get": "get", "List": "get", "Delete": "delete", "Remove": "delet
 
 
 def test_every_rpc_for_clients_and_operators_has_a_path_and_no_other_one_has() -> None:
-    assert [rpc.path for rpc in client_rpcs() if http_rule(rpc) is None] == []
+    assert [rpc.path for rpc in client_rpcs() if not http_rules(rpc)] == []
     others = set(gateway_rpcs()) - set(client_rpcs())
-    assert [rpc.path for rpc in others if http_rule(rpc) is not None] == []
+    assert [rpc.path for rpc in others if http_rules(rpc)] == []
 
 
 def test_no_two_rpcs_have_one_path() -> None:

@@ -81,7 +81,7 @@ def test_no_time_out_cuts_a_stream_or_a_long_call() -> None:
         if rpc.is_stream or rpc.method.name in (
             "WaitSession",
             "WaitOperation",
-            "CompactTranscript",
+            "CompactAsWriter",
             "ClaimRuns",
         ):
             assert idle[rpc.path] > hour, rpc.path

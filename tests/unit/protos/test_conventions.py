@@ -11,6 +11,8 @@ from spawnmesh_runtime.methods import policy_of
 METHODS = [method for service in mesh_services() for method in service.methods]
 REQUEST_IDS = {
     "AppendEntries",
+    "CollectGarbage",
+    "CompactTranscript",
     "CreateTranscript",
     "DispatchBeforeAgentFinalize",
     "InterruptRun",

@@ -20,7 +20,6 @@ from spawnmesh_transcript.domain.refusals import (
     other_origin,
     request_id_reused,
     require_current,
-    run_without_claim,
     search_refused,
     session_takeover,
     stored_hash_differs,
@@ -60,7 +59,6 @@ HEAD_FACTS = {
         (unowned_append_not_allowed("x"), Reason.UNOWNED_APPEND_NOT_ALLOWED, {}),
         (claim_of_another_run(), Reason.CALLER_NOT_ALLOWED, {}),
         (client_with_claim(), Reason.CALLER_NOT_ALLOWED, {}),
-        (run_without_claim(), Reason.CALLER_NOT_ALLOWED, {}),
         (
             other_origin("ses_1", "ses_0"),
             Reason.ALREADY_EXISTS,

@@ -4,10 +4,10 @@
 {{- define "spawnmesh.components" -}}
 session: {service: session, mode: serve, calls: [attachment-blob, transcript, hook, model-router], listeners: 1, serves: true, database: true, clients: true}
 session-worker: {service: session, mode: worker, calls: [attachment-blob, transcript, hook, model-router], listeners: 1, database: true}
-attachment-blob: {service: attachment-blob, mode: serve, calls: [session], listeners: 0, serves: true, database: true, s3: true, clients: true}
-attachment-blob-worker: {service: attachment-blob, mode: worker, calls: [], listeners: 0, database: true, s3: true}
+attachment-blob: {service: attachment-blob, mode: serve, calls: [session], listeners: 1, serves: true, database: true, s3: true, clients: true}
+attachment-blob-worker: {service: attachment-blob, mode: worker, calls: [], listeners: 1, database: true, s3: true}
 transcript: {service: transcript, mode: serve, calls: [attachment-blob, model-router, hook, session], listeners: 1, serves: true, database: true, clients: true}
-transcript-worker: {service: transcript, mode: worker, calls: [attachment-blob, hook], listeners: 1, database: true}
+transcript-worker: {service: transcript, mode: worker, calls: [attachment-blob, model-router, hook], listeners: 1, database: true}
 model-router: {service: model-router, mode: serve, calls: [session], listeners: 1, serves: true, database: true, clients: true, reaches: providers}
 hook: {service: hook, mode: serve, calls: [session], listeners: 1, serves: true, database: true, clients: true, reaches: plugins}
 hook-worker: {service: hook, mode: worker, calls: [], listeners: 1, database: true, reaches: plugins}

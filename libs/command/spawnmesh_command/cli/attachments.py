@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import GarbageCounts
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, AttachmentSet
 from spawnmesh_client.attachment_sets import (
     collect_garbage,
@@ -18,6 +19,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import not_found
 
 from spawnmesh_command.cli import completion
+from spawnmesh_command.cli.operations import shown_progress
 from spawnmesh_command.cli.output_file import reporting_write_errors
 from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
 from spawnmesh_command.cli.show import plain, print_json, print_table, value_of, when
@@ -182,12 +184,12 @@ def gc(
     be repaired.
     """
     tenant_id = settings_of(context).tenant
-    counts = with_mesh(
-        context,
-        lambda mesh: collect_garbage(mesh.service(SERVICE), tenant_id, dry_run=dry_run),
-        as_json=as_json,
-        admin=True,
-    )
+
+    async def body(mesh: WireMesh) -> GarbageCounts:
+        with shown_progress(tenant_id) as show:
+            return await collect_garbage(mesh.service(SERVICE), tenant_id, dry_run=dry_run, on_progress=show)
+
+    counts = with_mesh(context, body, as_json=as_json, admin=True)
     if as_json:
         print_json({"tenant_id": tenant_id, "dry_run": dry_run, "counts": value_of(counts)})
     else:

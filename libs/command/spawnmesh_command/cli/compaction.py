@@ -11,6 +11,7 @@ from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.arguments import SessionId
 from spawnmesh_command.cli.entries import entry_text
+from spawnmesh_command.cli.operations import shown_progress
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import console, plain, print_json, value_of, when
@@ -35,19 +36,24 @@ def compact(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Summarize the oldest part of a transcript; models read the summary in its place.
+    """Summarize what is no longer fresh in a transcript; models read the summary in its place.
 
-    The exit code is 1 if a plugin refuses.
+    Waits for the operation and shows its progress. The exit code is 1 if a plugin refuses.
     """
 
-    async def body(mesh: WireMesh) -> CompactTranscriptResponse:
-        return await compact_transcript(mesh.service("transcript"), session_id, models=models or ())
+    async def body(mesh: WireMesh) -> tuple[CompactTranscriptResponse, Entry | None]:
+        peer = mesh.service("transcript")
+        with shown_progress(session_id) as show:
+            done = await compact_transcript(peer, session_id, models=models or (), on_progress=show)
+        if as_json or not done.summary_seq:
+            return done, None
+        return done, await anext(mesh.transcript(session_id, after_seq=done.summary_seq - 1))
 
-    done = with_mesh(context, body, as_json=as_json)
+    done, summary = with_mesh(context, body, as_json=as_json)
     if as_json:
         print_json(value_of(done))
-    elif done.HasField("summary"):
-        _print_summary(done.summary)
+    elif summary is not None:
+        _print_summary(done, summary)
     elif not done.refused_by:
         console().print(Text("nothing to summarize: all is fresh, or too little is not"))
     if done.refused_by:
@@ -77,11 +83,11 @@ def expand(
     with_mesh(context, body, as_json=as_json)
 
 
-def _print_summary(entry: Entry) -> None:
+def _print_summary(done: CompactTranscriptResponse, entry: Entry) -> None:
     sources = entry.body.compaction.sources
     method = SummaryMethod.Name(sources.method).removeprefix("SUMMARY_METHOD_").lower()
-    covered = f"{sources.entry_count} entries up to {sources.last_seq}"
-    tokens = f"{sources.token_count} tokens as {entry.token_count}"
+    covered = f"{done.summarized_entry_count} entries up to {sources.last_seq}"
+    tokens = f"the last {sources.entry_count} with {sources.token_count} tokens as {done.summary_token_count}"
     heading = f"{entry.entry_id}  {covered}, {tokens}  {method}  {sources.model}"
     _print(heading.rstrip(), entry.body.compaction.summary)
 

@@ -12,8 +12,11 @@ from spawnmesh_client.operations import OnOperation, Operation, Operations, meta
 from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.arguments import OperationName
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
 from spawnmesh_command.cli.show import console, plain, print_json, print_table, value_of
+
+_OF_A_TENANT = "/tenants/"
+"""It is in the names of the operations of operators of the mesh."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -33,18 +36,28 @@ def list_operations(
     done: Annotated[
         bool | None, typer.Option("--done/--open", help="Only those that are done, or that are not.")
     ] = None,
+    of_operators: Annotated[
+        bool,
+        typer.Option(
+            "--of-operators", help="For operators of the mesh: those that they have started on --tenant."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the tenant's operations, newest first."""
+    tenant_id = settings_of(context).tenant if of_operators else ""
 
     async def body(mesh: WireMesh) -> Sequence[Operation]:
-        return [one async for one in Operations(mesh).list(service, done=done)]
+        return [one async for one in Operations(mesh).list(service, tenant_id=tenant_id, done=done)]
 
-    listed = with_mesh(context, body, as_json=as_json)
+    listed = with_mesh(context, body, as_json=as_json, admin=of_operators)
     if as_json:
         print_json({"operations": list(map(_fields, listed))})
     else:
-        print_table(("name", "method", "session", "state", "progress", "since"), map(_row, listed))
+        # The operations of operators are on a tenant, which is in their names.
+        session = () if of_operators else ("session",)
+        rows = (_row(one, with_session=not of_operators) for one in listed)
+        print_table(("name", "method", *session, "state", "progress", "since"), rows)
 
 
 def get(context: typer.Context, name: OperationName, as_json: AsJson = False) -> None:
@@ -53,7 +66,7 @@ def get(context: typer.Context, name: OperationName, as_json: AsJson = False) ->
     async def body(mesh: WireMesh) -> Operation:
         return await Operations(mesh).get(name)
 
-    _print(with_mesh(context, body, as_json=as_json), as_json=as_json)
+    _print(with_mesh(context, body, as_json=as_json, admin=_OF_A_TENANT in name), as_json=as_json)
 
 
 def wait(
@@ -67,7 +80,7 @@ def wait(
     async def body(mesh: WireMesh) -> Operation:
         return await Operations(mesh).wait(name, timeout)
 
-    ended = with_mesh(context, body, as_json=as_json)
+    ended = with_mesh(context, body, as_json=as_json, admin=_OF_A_TENANT in name)
     _print(ended, as_json=as_json)
     if ended.error is not None:
         raise typer.Exit(1)
@@ -79,7 +92,7 @@ def cancel(context: typer.Context, name: OperationName, as_json: AsJson = False)
     async def body(mesh: WireMesh) -> None:
         await Operations(mesh).cancel(name)
 
-    with_mesh(context, body, as_json=as_json)
+    with_mesh(context, body, as_json=as_json, admin=_OF_A_TENANT in name)
     if as_json:
         print_json({})
 
@@ -90,23 +103,25 @@ def delete(context: typer.Context, name: OperationName, as_json: AsJson = False)
     async def body(mesh: WireMesh) -> None:
         await Operations(mesh).delete(name)
 
-    with_mesh(context, body, as_json=as_json)
+    with_mesh(context, body, as_json=as_json, admin=_OF_A_TENANT in name)
     if as_json:
         print_json({})
 
 
 @contextmanager
-def shown_progress(session_id: str) -> Iterator[OnOperation]:
-    """Show the progress of an operation on standard error while the block runs, on a terminal."""
+def shown_progress(subject: str) -> Iterator[OnOperation]:
+    """Show the progress of an operation on a session or a tenant on standard error while the block
+    runs, on a terminal.
+    """
     terminal = Console(stderr=True, highlight=False)
     if not terminal.is_terminal:
         yield lambda _operation: None
         return
-    with terminal.status(plain(session_id, keep="")) as status:
+    with terminal.status(plain(subject, keep="")) as status:
 
         def show(operation: OperationMessage) -> None:
             metadata = metadata_of(operation)
-            text = f"{session_id}  {_progress(metadata.done_count, metadata.total_count)}"
+            text = f"{subject}  {_progress(metadata.done_count, metadata.total_count)}"
             if metadata.retry_reason:
                 text += f", waits: {metadata.retry_reason}"
             status.update(Text(plain(text, keep="")))
@@ -140,11 +155,11 @@ def _fields(operation: Operation) -> dict[str, object]:
     }
 
 
-def _row(operation: Operation) -> tuple[str, ...]:
+def _row(operation: Operation, *, with_session: bool) -> tuple[str, ...]:
     progress = _progress(operation.done_count, operation.total_count)
     since = operation.create_time.strftime("%Y-%m-%d %H:%M:%S")
-    session_id = getattr(operation.request, "session_id", "")
-    return operation.name, operation.method, session_id, _state(operation), progress, since
+    session = (getattr(operation.request, "session_id", ""),) if with_session else ()
+    return operation.name, operation.method, *session, _state(operation), progress, since
 
 
 def _state(operation: Operation) -> str:

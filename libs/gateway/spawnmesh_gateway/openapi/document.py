@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from google.protobuf.descriptor import Descriptor
 
-from spawnmesh_gateway.http_rules import HttpRule, http_rule
+from spawnmesh_gateway.http_rules import HttpRule, http_rules
 from spawnmesh_gateway.openapi.comments import Comments
 from spawnmesh_gateway.openapi.errors import error_responses, error_schemas, responses_of_operation
 from spawnmesh_gateway.openapi.schemas import WELL_KNOWN, Schemas
@@ -21,7 +21,7 @@ def openapi(comments: Comments) -> Json:
     schemas = Schemas(comments)
     paths: dict[str, Json] = {}
     for rpc in client_rpcs():
-        if rule := http_rule(rpc):
+        for rule in http_rules(rpc):
             path = rule.path.replace(_SERVICE, "services/{service}/")
             paths.setdefault(path, {})[rule.verb] = _operation(rule, schemas, comments)
     return {
@@ -47,8 +47,9 @@ def _operation(rule: HttpRule, schemas: Schemas, comments: Comments) -> Json:
     method = rule.rpc.method
     comment = comments.get(method.full_name, method.name)
     parameters = [*_path_parameters(rule, schemas), *_query_parameters(rule, schemas)]
+    further = f"_{rule.number}" if rule.number > 1 else ""
     operation: Json = {
-        "operationId": f"{method.containing_service.name}_{method.name}",
+        "operationId": f"{method.containing_service.name}_{method.name}{further}",
         "tags": [method.containing_service.full_name.removeprefix("spawnmesh.")],
         "summary": re.split(r"(?<=\.)\s", comment, maxsplit=1)[0].replace("\n", " "),
         "description": comment,

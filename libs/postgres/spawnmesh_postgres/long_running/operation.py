@@ -32,6 +32,11 @@ class OperationType:
     role: int
     max_attempts: int
 
+    @property
+    def is_of_the_mesh(self) -> bool:
+        """True if operators of the mesh start it, and no client of the tenant sees it."""
+        return self.role == policy_pb2.ROLE_ADMIN
+
     @classmethod
     def of(cls, method: MethodDescriptor, *, max_attempts: int = 20) -> "OperationType":
         """Read the type from the options of the RPC. Raises KeyError if it starts no operation."""

@@ -1,7 +1,7 @@
 """The operations of one service, as messages of the contract."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,7 +11,8 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import status_pb2
 from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
-from spawnmesh_core.errors import not_found
+from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh_core.errors import NotFound, not_found
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
@@ -19,6 +20,23 @@ from spawnmesh_postgres.long_running import store
 from spawnmesh_postgres.long_running.operation import NewOperation, OperationType, StoredOperation
 
 _POLL_SECONDS = 5.0  # A notification may be lost.
+
+
+@dataclass(frozen=True, slots=True)
+class OperationScope:
+    """The operations that a list returns: those of a tenant that these RPCs started."""
+
+    tenant_id: str
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationPlace:
+    """The tenant and the id within the name of an operation."""
+
+    tenant_id: str
+    operation_id: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +49,7 @@ class Operations:
     service: str
     database: Database
     listener: Listener
-    types: Iterable[OperationType]
+    types: Collection[OperationType]
     _by_method: dict[str, OperationType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -49,26 +67,45 @@ class Operations:
         if started is None:
             await check()
             started = await store.start(self.database, tenant_id, new)
-        return self.render(started)
+        return self.render(tenant_id, started)
 
-    def id_of(self, name: str) -> str:
-        """Return the id within the name of an operation. Raises NOT_FOUND for another service."""
-        prefix, _, operation_id = name.rpartition("/")
-        if prefix != f"services/{self.service}/operations":
-            raise not_found("operation", name)
-        return operation_id
+    def scope_of(self, name: str, tenant_id: str, role: int) -> OperationScope:
+        """Return the operations of a service, or of a tenant of a service, as a caller sees them.
 
-    async def get(self, tenant_id: str, name: str) -> StoredOperation:
+        `name` is such as `services/transcript`, or `services/attachment-blob/tenants/t-1` for the
+        operations of operators of the mesh, which only callers with the role `admin` see. Raises
+        NOT_FOUND.
+        """
+        match name.split("/"):
+            case ["services", self.service] if tenant_id:
+                return OperationScope(tenant_id, self._methods(of_the_mesh=False))
+            case ["services", self.service, "tenants", named] if role >= policy_pb2.ROLE_ADMIN:
+                return OperationScope(named, self._methods(of_the_mesh=True))
+        raise not_found("service", name)
+
+    def place_of(self, name: str, tenant_id: str, role: int) -> OperationPlace:
+        """Return the tenant and the id of an operation that a caller names. Raises NOT_FOUND."""
+        parent, _, operation_id = name.rpartition("/operations/")
+        try:
+            scope = self.scope_of(parent, tenant_id, role)
+        except NotFound:
+            raise not_found("operation", name) from None
+        return OperationPlace(scope.tenant_id, operation_id, name)
+
+    async def get(self, place: OperationPlace) -> StoredOperation:
         """Return the operation as it is now. Raises NOT_FOUND."""
-        return await store.require(self.database, tenant_id, self.id_of(name), name)
+        found = await store.find(self.database, place.tenant_id, place.operation_id)
+        if found is None or self._name(place.tenant_id, found) != place.name:
+            raise not_found("operation", place.name)
+        return found
 
-    async def wait(self, tenant_id: str, name: str, timeout_seconds: float) -> StoredOperation:
+    async def wait(self, place: OperationPlace, timeout_seconds: float) -> StoredOperation:
         """Return the operation when it has ended, or after the timeout. Raises NOT_FOUND."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + timeout_seconds
-        with self.listener.subscription(store.CHANNEL, self.id_of(name)) as ended:
+        with self.listener.subscription(store.CHANNEL, place.operation_id) as ended:
             while True:
-                operation = await self.get(tenant_id, name)
+                operation = await self.get(place)
                 left = give_up - loop.time()
                 if operation.end_time is not None or left <= 0:
                     return operation
@@ -78,7 +115,7 @@ class Operations:
         """Return the number of the role that the RPC needs that started the operation."""
         return self._by_method[operation.method].role
 
-    def render(self, operation: StoredOperation) -> Operation:
+    def render(self, tenant_id: str, operation: StoredOperation) -> Operation:
         """Return the operation as clients see it."""
         metadata = OperationMetadata(
             method=operation.method,
@@ -94,7 +131,7 @@ class Operations:
             request=_packed(self._by_method[operation.method].request_class, operation.request),
         )
         rendered = Operation(
-            name=f"services/{self.service}/operations/{operation.operation_id}",
+            name=self._name(tenant_id, operation),
             done=operation.end_time is not None,
         )
         rendered.metadata.Pack(metadata)
@@ -103,6 +140,15 @@ class Operations:
         elif operation.end_time is not None:
             rendered.response.CopyFrom(self._response(operation) or AnyMessage())
         return rendered
+
+    def _name(self, tenant_id: str, operation: StoredOperation) -> str:
+        parent = f"services/{self.service}"
+        if self._by_method[operation.method].is_of_the_mesh:
+            parent += f"/tenants/{tenant_id}"
+        return f"{parent}/operations/{operation.operation_id}"
+
+    def _methods(self, *, of_the_mesh: bool) -> tuple[str, ...]:
+        return tuple(one.method for one in self.types if one.is_of_the_mesh is of_the_mesh)
 
     def _response(self, operation: StoredOperation) -> AnyMessage | None:
         if operation.response is None:

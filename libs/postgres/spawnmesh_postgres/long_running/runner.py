@@ -13,7 +13,7 @@ from psycopg_pool import PoolTimeout
 from spawnmesh_calls.wire_errors import status_of
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.clock import monotonic_seconds
-from spawnmesh_core.errors import MeshError, error_label
+from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, error_label, is_transient
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
@@ -30,20 +30,21 @@ from spawnmesh_postgres.long_running.operation import (
     Work,
 )
 
-_CONCURRENCY = 4
 _ATTEMPT_SECONDS = 20.0
 """After it the job goes back to the queue between two steps: other tenants have their turn."""
-_TIMEOUT = timedelta(minutes=10)
+_TIMEOUT = timedelta(hours=1)  # Longer than any step: models and plugins take minutes.
 _CLAIM_FOR = timedelta(seconds=30)
 _EXTEND_SECONDS = 10.0
-_PASSING = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED})
+_PASSING = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
+_PASSING_REASONS = frozenset({Reason.POOL_EXHAUSTED, Reason.RATE_LIMITED, Reason.STREAM_BROKEN})
 _DELETE = "delete"
 """The argument of a job whose operation has ended: the job deletes it when it is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationRunner:
-    """Carries the operations of one service, which `steps` do, by the RPC that starts them.
+    """Carries the operations of one service, which `steps` do, by the RPC that starts them:
+    `concurrency` at once, and half as many of one tenant.
 
     Each step is recorded before the next one begins. A worker that lost its claim records nothing,
     because the count of steps has changed. No job becomes a dead letter: an operation that fails
@@ -53,13 +54,14 @@ class OperationRunner:
     service: str
     database: Database
     steps: Mapping[str, tuple[OperationType, Step]]
+    concurrency: int = 4
 
     def kind(self) -> JobKind:
         """Return the kind of the jobs. A job whose worker is lost is claimed again after 30 s."""
         return JobKind(
             store.JOB_KIND,
             self.carry,
-            _CONCURRENCY,
+            self.concurrency,
             BackoffPolicy(),
             timeout=_TIMEOUT,
             claim_for=_CLAIM_FOR,
@@ -176,8 +178,12 @@ def _passes(error: Exception, refusal: MeshError) -> bool:
     """Return whether the same step may succeed later: something is unavailable, or a transaction
     of the database conflicted with another one.
     """
-    return refusal.status in _PASSING or (
-        refusal.reason is Reason.CONFLICT and not isinstance(error, MeshError)
+    if TRANSIENT_FACT in refusal.facts:
+        return is_transient(refusal)
+    return (
+        refusal.status in _PASSING
+        or refusal.reason in _PASSING_REASONS
+        or (refusal.reason is Reason.CONFLICT and not isinstance(error, MeshError))
     )
 
 

@@ -11,13 +11,12 @@ from spawnmesh.operations.v1.operation_service_pb2_grpc import (
     add_OperationServiceServicer_to_server,
 )
 from spawnmesh.policy.v1 import policy_pb2
-from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.long_running import store
-from spawnmesh_postgres.long_running.operation import StoredOperation
-from spawnmesh_postgres.long_running.operations import Operations
+from spawnmesh_postgres.long_running.operations import OperationPlace, Operations
 
 OPERATION_SERVICE = pb.DESCRIPTOR.services_by_name["OperationService"].full_name
 GOOGLE_NAME = "google.longrunning.Operations"
@@ -42,52 +41,51 @@ class OperationServicer(OperationServiceServicer):
         self._caller_role = caller_role
 
     async def GetOperation(self, request: pb.GetOperationRequest, context: Context) -> Operation:
-        tenant_id, _ = self._caller_role()
-        return self._operations.render(await self._operations.get(tenant_id, request.name))
+        place = self._place_of(request.name)
+        return self._operations.render(place.tenant_id, await self._operations.get(place))
 
     async def ListOperations(
         self, request: pb.ListOperationsRequest, context: Context
     ) -> pb.ListOperationsResponse:
-        tenant_id, _ = self._caller_role()
-        if request.name != f"services/{self._operations.service}":
-            raise not_found("service", request.name)
+        scope = self._operations.scope_of(request.name, *self._caller_role())
         size = request.page_size or _DEFAULT_PAGE_SIZE
-        position = position_of(request, (str,), tenant_id)
+        position = position_of(request, (str,), scope.tenant_id)
         found = await store.list_operations(
             self._operations.database,
-            tenant_id,
+            scope.tenant_id,
+            methods=scope.methods,
             before_id=position[0] if position else store.NEWEST,
             is_done=_FILTERS[request.filter],
             limit=size + 1,
         )
         page = found[:size]
         return pb.ListOperationsResponse(
-            operations=map(self._operations.render, page),
+            operations=[self._operations.render(scope.tenant_id, one) for one in page],
             next_page_token=(
-                page_token([page[-1].operation_id], request, tenant_id) if len(found) > size else ""
+                page_token([page[-1].operation_id], request, scope.tenant_id) if len(found) > size else ""
             ),
         )
 
     async def WaitOperation(self, request: pb.WaitOperationRequest, context: Context) -> Operation:
-        tenant_id, _ = self._caller_role()
+        place = self._place_of(request.name)
         seconds = _DEFAULT_TIMEOUT_SECONDS
         if request.HasField("timeout"):
             seconds = request.timeout.ToNanoseconds() / 1e9
-        return self._operations.render(await self._operations.wait(tenant_id, request.name, seconds))
+        return self._operations.render(place.tenant_id, await self._operations.wait(place, seconds))
 
     async def CancelOperation(
         self, request: pb.CancelOperationRequest, context: Context
     ) -> pb.CancelOperationResponse:
-        tenant_id, operation = await self._changeable(request.name)
-        await store.request_cancellation(self._operations.database, tenant_id, operation.operation_id)
+        place = await self._changeable(request.name)
+        await store.request_cancellation(self._operations.database, place.tenant_id, place.operation_id)
         return pb.CancelOperationResponse()
 
     async def DeleteOperation(
         self, request: pb.DeleteOperationRequest, context: Context
     ) -> pb.DeleteOperationResponse:
-        tenant_id, operation = await self._changeable(request.name)
-        if not await store.delete(self._operations.database, tenant_id, operation.operation_id):
-            await self._operations.get(tenant_id, request.name)  # NOT_FOUND: another call deleted it.
+        place = await self._changeable(request.name)
+        if not await store.delete(self._operations.database, place.tenant_id, place.operation_id):
+            await self._operations.get(place)  # NOT_FOUND: another call deleted it.
             raise MeshError(
                 Reason.CONFLICT,
                 "the operation is not done; cancel it first",
@@ -95,13 +93,17 @@ class OperationServicer(OperationServiceServicer):
             )
         return pb.DeleteOperationResponse()
 
-    async def _changeable(self, name: str) -> tuple[str, StoredOperation]:
-        """Return the tenant and the operation.
+    def _place_of(self, name: str) -> OperationPlace:
+        return self._operations.place_of(name, *self._caller_role())
+
+    async def _changeable(self, name: str) -> OperationPlace:
+        """Return the place of the operation.
 
         Raises NOT_FOUND, and ROLE_MISSING for a caller that could not have started it.
         """
         tenant_id, role = self._caller_role()
-        operation = await self._operations.get(tenant_id, name)
+        place = self._operations.place_of(name, tenant_id, role)
+        operation = await self._operations.get(place)
         needed = self._operations.role_of(operation)
         if role < needed:
             needed_name = (
@@ -112,7 +114,7 @@ class OperationServicer(OperationServiceServicer):
                 f"a change of this operation needs the role {needed_name}, which the token does not have",
                 facts={"role_needed": needed_name},
             )
-        return tenant_id, operation
+        return place
 
 
 def add_operations(

@@ -1,10 +1,11 @@
 """The table of operations. Each function does its work in the scope of one tenant."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.message import Message
 from psycopg.rows import DictRow
-from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
@@ -89,10 +90,16 @@ async def find(database: Database, tenant_id: str, operation_id: str) -> StoredO
 
 
 async def list_operations(
-    database: Database, tenant_id: str, *, before_id: str, is_done: bool | None, limit: int
+    database: Database,
+    tenant_id: str,
+    *,
+    methods: Sequence[str],
+    before_id: str,
+    is_done: bool | None,
+    limit: int,
 ) -> list[StoredOperation]:
-    """Return a page of the tenant's operations before an id, newest first."""
-    values = {"before_id": before_id, "is_done": is_done, "limit": limit}
+    """Return a page of the tenant's operations that these RPCs started, newest first."""
+    values = {"methods": list(methods), "before_id": before_id, "is_done": is_done, "limit": limit}
     rows = await database.call(tenant_id, _SQL["list_operations"], values)
     return [StoredOperation(**row) for row in rows]
 
@@ -148,14 +155,6 @@ async def delete(database: Database, tenant_id: str, operation_id: str) -> bool:
         await job_store.delete(connection, tenant_id, JOB_KIND, operation_id)
         await connection.execute(_SQL["notify_waiters"], values)
         return True
-
-
-async def require(database: Database, tenant_id: str, operation_id: str, name: str) -> StoredOperation:
-    """Return the operation. Raises NOT_FOUND, with its name."""
-    operation = await find(database, tenant_id, operation_id)
-    if operation is None:
-        raise not_found("operation", name)
-    return operation
 
 
 async def _row(connection: Connection, statement: str, values: dict[str, Any]) -> DictRow | None:

@@ -42,11 +42,12 @@ from operations where tenant_id = %(tenant_id)s and operation_id = %(operation_i
 
 -- name: list_operations
 -- Takes no lock. A page, newest first: ids begin with the time of their creation. Reads on past
--- operations that `is_done` leaves out, of which there are few. Index: operations_pkey.
+-- operations that `is_done` and `methods` leave out, of which there are few. Index: operations_pkey.
 select operation_id, method, request, subject, response, position, step_count, done_count, total_count,
        retry_reason, error, create_time, update_time, cancel_time, end_time
 from operations
 where tenant_id = %(tenant_id)s and operation_id < %(before_id)s
+  and method = any (%(methods)s::text[])
   and (%(is_done)s::boolean is null or (end_time is not null) = %(is_done)s)
 order by operation_id desc
 limit %(limit)s

@@ -1,4 +1,4 @@
-"""The worker process: collects the garbage of all tenants at intervals."""
+"""The worker process: background jobs, and the garbage of all tenants at intervals."""
 
 import asyncio
 
@@ -8,6 +8,7 @@ from spawnmesh_core.audit_event import Record
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import ALL_TENANTS, Database
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 
 from spawnmesh_attachment_blob.operations.garbage_collector import GarbageCollector
@@ -23,17 +24,24 @@ class Worker:
     """Several workers may run. One of them claims each tenant in each interval."""
 
     def __init__(
-        self, database: Database, collector: GarbageCollector, interval_seconds: float, record: Record
+        self,
+        database: Database,
+        collector: GarbageCollector,
+        interval_seconds: float,
+        record: Record,
+        jobs: JobWorker,
     ) -> None:
         self._database = database
         self.collector = collector
         self._interval_seconds = interval_seconds
         self._record = record
+        self.jobs = jobs
 
     async def work(self) -> None:
         """Work until cancelled. Retry while the database or S3 is unavailable."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(send_heartbeats(self._database, "attachment-blob-worker"), name="beat")
+            tasks.create_task(self.jobs.run_jobs_forever(), name="jobs")
             while True:
                 await self.work_once()
                 await asyncio.sleep(min(self._interval_seconds, _MAX_PAUSE_SECONDS))

@@ -1,5 +1,5 @@
 -- Tenants and their limits, attachment sets and their files, one row for each stored content of a
--- tenant, and uploads.
+-- tenant, and uploads; at the end the audit log, background jobs and operations.
 --
 -- The planner keeps no statistics of the columns by which statements find sets, files, blobs and
 -- uploads. It then expects that any value has one row in 200, also for a tenant that is new or that
@@ -298,3 +298,83 @@ create policy adding on audit_events for insert
     with check (current_setting('spawnmesh.tenant', true) = '*');
 create policy retention on audit_events for delete to current_user
     using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
+-- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
+-- done is deleted. See `spawnmesh_postgres.jobs`.
+create table jobs (
+    tenant_id     text        not null,
+    kind          text        not null,
+    key           text        not null,
+    due_time      timestamptz not null default now(), -- Of a claimed job: when its claim ends.
+    attempt_count integer     not null default 0,
+    claim_id      uuid,                               -- The fencing token of the claim.
+    arguments     jsonb       not null default '{}',  -- Ids, never content.
+    traceparent   text        not null default '',
+    create_time   timestamptz not null default now(),
+    dead_time     timestamptz,
+    last_error    text        not null default '',
+    primary key (tenant_id, kind, key),
+    check (kind <> '' and key <> ''),
+    check (attempt_count >= 0),
+    check (jsonb_typeof(arguments) = 'object'),
+    check (dead_time is null or claim_id is null)
+);
+comment on table jobs is 'citus: local';
+alter table jobs alter column tenant_id set statistics 0;
+-- claim_jobs and count_jobs, which alone repeat the condition.
+create index jobs_due_idx on jobs (kind, tenant_id, due_time) where dead_time is null;
+-- list_dead_jobs and count_jobs.
+create index jobs_dead_idx on jobs (tenant_id, kind, key) where dead_time >= '-infinity';
+alter table jobs enable row level security;
+alter table jobs force row level security;
+create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+-- Ids, times and counters of the jobs, which a worker claims over all tenants. The view reads and
+-- writes with the rights of the owner, and only the owner has a policy for the scope '*': in this
+-- scope, the role of the service sees no other column. It reads the rest in the scope of the job's
+-- tenant. The view has no condition, so nothing of the table can leak through one.
+create policy every_tenant on jobs for select to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create policy claim_of_every_tenant on jobs for update to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create view job_queue as
+    select tenant_id, kind, key, due_time, attempt_count, claim_id, create_time, dead_time from jobs;
+comment on view job_queue is 'citus: local';
+
+-- Long work that clients started. A row is open until it has an `end_time`; a job of the kind
+-- `operation` with its id carries it, and deletes it some time after its end. `request` and
+-- `response` are messages of the contract: ids, options and counts, never content. See
+-- `spawnmesh_postgres.long_running`.
+create table operations (
+    tenant_id    text        not null,
+    operation_id text        not null,
+    method       text        not null,                -- The RPC that started it.
+    request_id   text        not null,
+    request      bytea       not null,
+    subject      text        not null,                -- Of the token that started it.
+    response     bytea,                               -- As far as it is known.
+    position     text        not null default '',     -- Where the next step continues.
+    step_count   bigint      not null default 0,      -- The fencing token of a step.
+    done_count   bigint      not null default 0,
+    total_count  bigint      not null default 0,      -- 0 if it is not known.
+    retry_reason text        not null default '',
+    error        bytea,                               -- A google.rpc.Status.
+    create_time  timestamptz not null default now(),
+    update_time  timestamptz not null default now(),
+    cancel_time  timestamptz,
+    end_time     timestamptz,
+    primary key (tenant_id, operation_id),
+    unique (tenant_id, method, request_id),
+    check (error is null or end_time is not null),
+    check (done_count >= 0 and total_count >= 0 and step_count >= 0)
+);
+-- count_open_operations.
+create index operations_open_idx on operations (tenant_id) where end_time is null;
+-- delete_old_operations.
+create index operations_end_idx on operations (tenant_id, end_time) where end_time is not null;
+alter table operations enable row level security;
+alter table operations force row level security;
+create policy tenant on operations using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));

@@ -9,9 +9,10 @@ them. An object that S3 refuses to delete is counted, logged and left to the nex
 delays nothing else.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import structlog
 from spawnmesh_core.audit_event import Record, work_event
@@ -23,14 +24,14 @@ from spawnmesh_runtime.telemetry import traced
 from spawnmesh_attachment_blob.clients.multiparts import BucketMissing, MultipartEntry, Multiparts
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import DeletionsRefused
-from spawnmesh_attachment_blob.domain.comparison import BlobEntry, Differences, ObjectEntry, compare
-from spawnmesh_attachment_blob.domain.garbage import Ages, GarbageCounts
+from spawnmesh_attachment_blob.domain.comparison import BlobEntry, Differences, compare
+from spawnmesh_attachment_blob.domain.garbage import Ages, GarbageCounts, GarbagePhase, GarbagePosition
 from spawnmesh_attachment_blob.operations.garbage_metrics import GarbageMetrics
 from spawnmesh_attachment_blob.operations.releaser import Releaser
 from spawnmesh_attachment_blob.operations.upload_remover import UploadRemover
 from spawnmesh_attachment_blob.store import blobs as blob_rows
 from spawnmesh_attachment_blob.store import garbage, tenants, uploads
-from spawnmesh_attachment_blob.store.garbage import BEFORE_ALL_TOMBSTONES, KeyPage
+from spawnmesh_attachment_blob.store.garbage import BEFORE_ALL_TOMBSTONES, KeyPage, Tombstone
 
 WORKER = "attachment-blob-worker"
 """The process that collects, as its heartbeats and its audit events name it."""
@@ -55,6 +56,17 @@ class _Expiry:
         if self._record is not None:
             resource = name, resource_id
             self._record(work_event(WORKER, self._tenant_id, _COLLECT_GARBAGE, utc_now(), resource))
+
+
+@dataclass(frozen=True, slots=True)
+class _GarbagePage:
+    """A page of a phase: the key that it begins behind, and the counts to add to."""
+
+    tenant_id: str
+    after: tuple[str, ...]
+    counts: GarbageCounts
+    dry_run: bool
+    expiry: _Expiry
 
 
 class GarbageCollector:
@@ -82,6 +94,16 @@ class GarbageCollector:
         self._metrics = metrics
         self._page_rows = page_rows
         self._clock = clock
+        self._phases: dict[GarbagePhase, Callable[[_GarbagePage], Awaitable[tuple[str, ...] | None]]] = {
+            GarbagePhase.UNREMOVED_SETS: self._collect_unremoved_sets,
+            GarbagePhase.OUTLIVED_SETS: self._collect_outlived_sets,
+            GarbagePhase.ABANDONED_SETS: self._collect_abandoned_sets,
+            GarbagePhase.EXPIRED_UPLOADS: self._collect_expired_uploads,
+            GarbagePhase.UNSETTLED_BLOBS: self._collect_unsettled_blobs,
+            GarbagePhase.OBJECTS: self._compare_objects,
+            GarbagePhase.MULTIPARTS: self._abort_multiparts,
+            GarbagePhase.TOMBSTONES: self._delete_tombstones,
+        }
 
     async def collect(self, tenant_id: str, *, dry_run: bool, record: Record | None = None) -> GarbageCounts:
         """Collect the tenant's garbage and return the counts. A dry run only counts.
@@ -91,168 +113,160 @@ class GarbageCollector:
 
         Raises NOT_FOUND for a tenant that was not prepared, and S3Failed.
         """
-        async with self._database.transaction(tenant_id) as connection:
-            tenant = await tenants.get_tenant(connection, tenant_id)
-        if tenant is None:
-            raise not_found("tenant", tenant_id)
+        await self.require_tenant(tenant_id)
         counts = GarbageCounts()
         begin = monotonic_seconds()
         try:
-            await self._collect(tenant_id, counts, _Expiry(tenant_id, record), dry_run=dry_run)
+            async with traced("collect_garbage", spawnmesh__tenant__id=tenant_id, spawnmesh__dry_run=dry_run):
+                position: GarbagePosition | None = GarbagePosition()
+                while position is not None:
+                    position = await self.collect_page(
+                        tenant_id, position, counts, dry_run=dry_run, record=record
+                    )
         except Exception as error:
             if not dry_run:
                 self._metrics.record_failed(error, monotonic_seconds() - begin)
             raise
         if not dry_run:
-            self._metrics.record_collected(counts, monotonic_seconds() - begin)
-        log.info("garbage_collected", tenant=tenant_id, dry_run=dry_run, **_nonzero(counts))
+            self._metrics.record_collected(monotonic_seconds() - begin)
         return counts
 
-    async def _collect(
-        self, tenant_id: str, counts: GarbageCounts, expiry: _Expiry, *, dry_run: bool
-    ) -> None:
-        async with traced("collect_garbage", spawnmesh__tenant__id=tenant_id, spawnmesh__dry_run=dry_run):
-            await self._collect_rows(tenant_id, counts, expiry, dry_run=dry_run)
-            try:
-                await self._compare_objects(tenant_id, counts, dry_run=dry_run)
-                await self._abort_multiparts(tenant_id, counts, dry_run=dry_run)
-            except BucketMissing:
-                log.error("bucket_missing", tenant=tenant_id)
-            await self._delete_tombstones(tenant_id, counts, dry_run=dry_run)
+    async def require_tenant(self, tenant_id: str) -> None:
+        """Raise NOT_FOUND for a tenant that was not prepared, or that is purged."""
+        async with self._database.transaction(tenant_id) as connection:
+            tenant = await tenants.get_tenant(connection, tenant_id)
+        if tenant is None:
+            raise not_found("tenant", tenant_id)
 
-    async def _collect_rows(
-        self, tenant_id: str, counts: GarbageCounts, expiry: _Expiry, *, dry_run: bool
-    ) -> None:
-        grace = self._ages.grace_seconds
-        async with aclosing(self._pages(tenant_id, garbage.unremoved_sets, grace)) as pages:
-            async for set_ids in pages:
-                counts.unremoved_set_count += len(set_ids)
-                await self._release_sets(tenant_id, () if dry_run else set_ids, counts)
-        async with aclosing(self._pages(tenant_id, garbage.outlived_sets, grace)) as pages:
-            async for set_ids in pages:
-                counts.expired_set_count += len(set_ids)
-                await self._release_sets(tenant_id, () if dry_run else set_ids, counts, expiry)
-        staged_seconds = self._ages.staged_seconds
-        async with aclosing(self._pages(tenant_id, garbage.abandoned_sets, staged_seconds)) as pages:
-            async for set_ids in pages:
-                counts.expired_set_count += len(set_ids)
-                log.warning("sets_abandoned", tenant=tenant_id, set_ids=set_ids)
-                for set_id in () if dry_run else set_ids:
-                    with _counting_refusals(tenant_id, counts):
-                        await self._releaser.release_staged_set(tenant_id, set_id, staged_seconds)
-                        expiry.report("set_id", set_id)
-        async with aclosing(self._pages(tenant_id, garbage.expired_uploads, 0)) as pages:
-            async for row_ids in pages:
-                counts.expired_upload_count += len(row_ids)
-                for row_id in () if dry_run else row_ids:
-                    with _counting_refusals(tenant_id, counts):
-                        await self._upload_remover.remove_expired(tenant_id, row_id)
-                        expiry.report("row_id", row_id)
-        async with aclosing(self._pages(tenant_id, garbage.unsettled_blobs, grace)) as pages:
-            async for hashes in pages:
-                counts.unsettled_blob_count += len(hashes)
-                if not dry_run:
-                    async with self._database.transaction(tenant_id) as connection:
-                        await blob_rows.mark_unreferenced_blobs(connection, tenant_id, hashes)
-                    with _counting_refusals(tenant_id, counts):
-                        await self._releaser.delete_marked_blobs(tenant_id, hashes)
-
-    async def _release_sets(
+    async def collect_page(
         self,
         tenant_id: str,
-        set_ids: tuple[()] | list[str],
-        counts: GarbageCounts,
-        expiry: _Expiry | None = None,
-    ) -> None:
-        for set_id in set_ids:
-            with _counting_refusals(tenant_id, counts):
-                await self._releaser.release_set(tenant_id, set_id)
-                if expiry is not None:
-                    expiry.report("set_id", set_id)
-
-    async def _pages(
-        self, tenant_id: str, query: RowsQuery, age_seconds: int
-    ) -> AsyncGenerator[list[str], None]:
-        after = ""
-        while True:
-            async with self._database.transaction(tenant_id) as connection:
-                page = await query(connection, tenant_id, KeyPage(after, self._page_rows), age_seconds)
-            if page:
-                yield page
-            if len(page) < self._page_rows:
-                return
-            after = page[-1]
-
-    async def _delete_tombstones(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
-        after, age_seconds = BEFORE_ALL_TOMBSTONES, self._ages.tombstone_seconds
-        while True:
-            async with self._database.transaction(tenant_id) as connection:
-                page = await garbage.old_tombstones(
-                    connection, tenant_id, after, self._page_rows, age_seconds
-                )
-                if page and not dry_run:
-                    await garbage.delete_tombstones(connection, tenant_id, after, page)
-            counts.forgotten_set_count += sum(not tombstone.has_files for tombstone in page)
-            if len(page) < self._page_rows:
-                return
-            after = page[-1]
-
-    async def _compare_objects(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
-        """Compare all objects with rows.
-
-        It reads the rows after the objects: the row of an object that was stored in between is
-        found, and that of a removed one is gone.
-        """
-        after = ""
-        while True:
-            entries = await self._multiparts.list_objects(tenant_id, _PREFIX, after, self._page_rows)
-            is_last = len(entries) < self._page_rows
-            until = None if is_last else entries[-1].key
-            await self._compare_page(tenant_id, entries, after, until, counts, dry_run=dry_run)
-            if until is None:
-                return
-            after = until
-
-    async def _compare_page(
-        self,
-        tenant_id: str,
-        entries: list[ObjectEntry],
-        after: str,
-        until: str | None,
+        position: GarbagePosition,
         counts: GarbageCounts,
         *,
         dry_run: bool,
-    ) -> None:
-        """Compare a page of objects with pages of rows.
+        record: Record | None = None,
+    ) -> GarbagePosition | None:
+        """Collect one page of the tenant's garbage, add to the counts of the pages before it, and
+        return the position of the next page; None at the end.
 
-        After a loss there are more rows than objects.
+        Raises S3Failed.
         """
-        counts.seen_object_count += len(entries)
-        while True:
-            async with self._database.transaction(tenant_id) as connection:
-                page = KeyPage(after, self._page_rows)
-                blobs = await garbage.blobs_between(connection, tenant_id, page, until)
-                rows_until = until if len(blobs) < self._page_rows else blobs[-1].key
-                expected = await garbage.upload_keys_between(connection, tenant_id, after, rows_until)
-            among = [
-                entry
-                for entry in entries
-                if entry.key > after and (rows_until is None or entry.key <= rows_until)
-            ]
-            orphaned_before = self._clock() - timedelta(seconds=self._ages.grace_seconds)
-            await self._repair(
-                tenant_id, compare(among, blobs, expected, orphaned_before), counts, dry_run=dry_run
-            )
-            if rows_until is None or rows_until == until:
-                return
-            after = rows_until
+        found = GarbageCounts()
+        page = _GarbagePage(tenant_id, position.after, found, dry_run, _Expiry(tenant_id, record))
+        try:
+            after = await self._phases[position.phase](page)
+            following = position.behind(after)
+        except BucketMissing:
+            log.error("bucket_missing", tenant=tenant_id)
+            following = GarbagePosition(GarbagePhase.TOMBSTONES)
+        finally:
+            counts.add(found)
+            if not dry_run:
+                self._metrics.record_found(found)
+        if following is None:
+            log.info("garbage_collected", tenant=tenant_id, dry_run=dry_run, **_nonzero(counts))
+        return following
 
-    async def _repair(
-        self, tenant_id: str, differences: Differences, counts: GarbageCounts, *, dry_run: bool
-    ) -> None:
+    async def _collect_unremoved_sets(self, page: _GarbagePage) -> tuple[str, ...] | None:
+        set_ids = await self._rows(page, garbage.unremoved_sets, self._ages.grace_seconds)
+        page.counts.unremoved_set_count += len(set_ids)
+        for set_id in () if page.dry_run else set_ids:
+            with _counting_refusals(page):
+                await self._releaser.release_set(page.tenant_id, set_id)
+        return self._last(set_ids)
+
+    async def _collect_outlived_sets(self, page: _GarbagePage) -> tuple[str, ...] | None:
+        set_ids = await self._rows(page, garbage.outlived_sets, self._ages.grace_seconds)
+        page.counts.expired_set_count += len(set_ids)
+        for set_id in () if page.dry_run else set_ids:
+            with _counting_refusals(page):
+                await self._releaser.release_set(page.tenant_id, set_id)
+                page.expiry.report("set_id", set_id)
+        return self._last(set_ids)
+
+    async def _collect_abandoned_sets(self, page: _GarbagePage) -> tuple[str, ...] | None:
+        age_seconds = self._ages.staged_seconds
+        set_ids = await self._rows(page, garbage.abandoned_sets, age_seconds)
+        page.counts.expired_set_count += len(set_ids)
+        if set_ids:
+            log.warning("sets_abandoned", tenant=page.tenant_id, set_ids=set_ids)
+        for set_id in () if page.dry_run else set_ids:
+            with _counting_refusals(page):
+                await self._releaser.release_staged_set(page.tenant_id, set_id, age_seconds)
+                page.expiry.report("set_id", set_id)
+        return self._last(set_ids)
+
+    async def _collect_expired_uploads(self, page: _GarbagePage) -> tuple[str, ...] | None:
+        row_ids = await self._rows(page, garbage.expired_uploads, 0)
+        page.counts.expired_upload_count += len(row_ids)
+        for row_id in () if page.dry_run else row_ids:
+            with _counting_refusals(page):
+                await self._upload_remover.remove_expired(page.tenant_id, row_id)
+                page.expiry.report("row_id", row_id)
+        return self._last(row_ids)
+
+    async def _collect_unsettled_blobs(self, page: _GarbagePage) -> tuple[str, ...] | None:
+        hashes = await self._rows(page, garbage.unsettled_blobs, self._ages.grace_seconds)
+        page.counts.unsettled_blob_count += len(hashes)
+        if hashes and not page.dry_run:
+            async with self._database.transaction(page.tenant_id) as connection:
+                await blob_rows.mark_unreferenced_blobs(connection, page.tenant_id, hashes)
+            with _counting_refusals(page):
+                await self._releaser.delete_marked_blobs(page.tenant_id, hashes)
+        return self._last(hashes)
+
+    async def _rows(self, page: _GarbagePage, query: RowsQuery, age_seconds: int) -> list[str]:
+        keys = KeyPage(page.after[0] if page.after else "", self._page_rows)
+        async with self._database.transaction(page.tenant_id) as connection:
+            return await query(connection, page.tenant_id, keys, age_seconds)
+
+    def _last(self, keys: list[str]) -> tuple[str, ...] | None:
+        """Return the last key of a full page; None if no other page follows."""
+        return (keys[-1],) if len(keys) == self._page_rows else None
+
+    async def _delete_tombstones(self, page: _GarbagePage) -> tuple[str, ...] | None:
+        after = BEFORE_ALL_TOMBSTONES
+        if page.after:
+            set_id, state_time = page.after
+            after = Tombstone(set_id, datetime.fromisoformat(state_time))
+        async with self._database.transaction(page.tenant_id) as connection:
+            found = await garbage.old_tombstones(
+                connection, page.tenant_id, after, self._page_rows, self._ages.tombstone_seconds
+            )
+            if found and not page.dry_run:
+                await garbage.delete_tombstones(connection, page.tenant_id, after, found)
+        page.counts.forgotten_set_count += sum(not tombstone.has_files for tombstone in found)
+        if len(found) < self._page_rows:
+            return None
+        return found[-1].set_id, found[-1].state_time.isoformat()
+
+    async def _compare_objects(self, page: _GarbagePage) -> tuple[str, ...] | None:
+        """Compare objects with rows, up to a full page of either of them.
+
+        It reads the rows after the objects: the row of an object that was stored in between is
+        found, and that of a removed one is gone. After a loss there are more rows than objects.
+        """
+        tenant_id = page.tenant_id
+        after = page.after[0] if page.after else ""
+        entries = await self._multiparts.list_objects(tenant_id, _PREFIX, after, self._page_rows)
+        until = None if len(entries) < self._page_rows else entries[-1].key
+        async with self._database.transaction(tenant_id) as connection:
+            rows = KeyPage(after, self._page_rows)
+            blobs = await garbage.blobs_between(connection, tenant_id, rows, until)
+            until = until if len(blobs) < self._page_rows else blobs[-1].key
+            expected = await garbage.upload_keys_between(connection, tenant_id, after, until)
+        among = [entry for entry in entries if until is None or entry.key <= until]
+        page.counts.seen_object_count += len(among)
+        orphaned_before = self._clock() - timedelta(seconds=self._ages.grace_seconds)
+        await self._repair(page, compare(among, blobs, expected, orphaned_before))
+        return None if until is None else (until,)
+
+    async def _repair(self, page: _GarbagePage, differences: Differences) -> None:
+        tenant_id, counts, dry_run = page.tenant_id, page.counts, page.dry_run
         counts.orphan_object_count += len(differences.orphan_keys)
         if differences.orphan_keys and not dry_run:
-            with _counting_refusals(tenant_id, counts):
+            with _counting_refusals(page):
                 await self._releaser.delete_orphans(tenant_id, differences.orphan_keys)
         for blob in (*differences.missing, *differences.damaged):
             size_bytes = await self._objects.size_of(tenant_id, blob.key)
@@ -291,33 +305,32 @@ class GarbageCollector:
         log.error(event, tenant=tenant_id, sha256=blob.sha256, object_key=blob.key, set_ids=set_ids)
         return True
 
-    async def _abort_multiparts(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
+    async def _abort_multiparts(self, page: _GarbagePage) -> tuple[str, ...] | None:
         begun_before = self._clock() - timedelta(seconds=self._ages.grace_seconds)
-        after: MultipartEntry | None = None
-        while True:
-            entries = await self._multiparts.list_unfinished(tenant_id, after, self._page_rows)
-            async with self._database.transaction(tenant_id) as connection:
-                known = await garbage.open_multiparts(connection, tenant_id)
-            for entry in entries:
-                if entry.multipart_id in known or entry.begin_time >= begun_before:
-                    continue
-                counts.orphan_multipart_count += 1
-                if not dry_run:
-                    with _counting_refusals(tenant_id, counts):
-                        await self._multiparts.abort(tenant_id, entry.key, entry.multipart_id)
-            if len(entries) < self._page_rows:
-                return
-            after = entries[-1]
+        after = MultipartEntry(page.after[0], page.after[1], begun_before) if page.after else None
+        entries = await self._multiparts.list_unfinished(page.tenant_id, after, self._page_rows)
+        async with self._database.transaction(page.tenant_id) as connection:
+            known = await garbage.open_multiparts(connection, page.tenant_id)
+        for entry in entries:
+            if entry.multipart_id in known or entry.begin_time >= begun_before:
+                continue
+            page.counts.orphan_multipart_count += 1
+            if not page.dry_run:
+                with _counting_refusals(page):
+                    await self._multiparts.abort(page.tenant_id, entry.key, entry.multipart_id)
+        if len(entries) < self._page_rows:
+            return None
+        return entries[-1].key, entries[-1].multipart_id
 
 
 @contextmanager
-def _counting_refusals(tenant_id: str, counts: GarbageCounts) -> Iterator[None]:
+def _counting_refusals(page: _GarbagePage) -> Iterator[None]:
     """Count and log deletions that S3 refuses in the block, and continue behind it."""
     try:
         yield
     except DeletionsRefused as refused:
-        counts.refused_deletion_count += len(refused.keys)
-        log.error("deletions_refused", tenant=tenant_id, object_keys=sorted(refused.keys))
+        page.counts.refused_deletion_count += len(refused.keys)
+        log.error("deletions_refused", tenant=page.tenant_id, object_keys=sorted(refused.keys))
 
 
 def _nonzero(counts: GarbageCounts) -> dict[str, int]:

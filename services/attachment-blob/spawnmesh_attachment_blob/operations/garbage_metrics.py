@@ -31,21 +31,21 @@ class GarbageMetrics:
         self._duration = meter.create_histogram(
             "spawnmesh.garbage.collection.duration",
             unit="s",
-            description="Duration of the collection of one tenant.",
+            description="Duration of the collection of one tenant that a worker does by itself.",
         )
-        self._count(GarbageCounts())  # Otherwise no alert would see the first of a kind.
+        self.record_found(GarbageCounts())  # Otherwise no alert would see the first of a kind.
 
-    def record_collected(self, counts: GarbageCounts, seconds: float) -> None:
-        """Record a collection that completed and was no dry run."""
-        self._count(counts)
-        self._duration.record(seconds)
-
-    def record_failed(self, error: BaseException, seconds: float) -> None:
-        """Record a collection that failed and was no dry run."""
-        self._duration.record(seconds, {"error.type": type(error).__name__})
-
-    def _count(self, counts: GarbageCounts) -> None:
+    def record_found(self, counts: GarbageCounts) -> None:
+        """Add what a part of a collection found that was no dry run."""
         found = asdict(counts)
         self._objects.add(found.pop(f"seen_object{_SUFFIX}"))
         for name, count in found.items():
             self._items.add(count, {"spawnmesh.garbage.kind": name.removesuffix(_SUFFIX)})
+
+    def record_collected(self, seconds: float) -> None:
+        """Record that the worker collected for a tenant by itself."""
+        self._duration.record(seconds)
+
+    def record_failed(self, error: BaseException, seconds: float) -> None:
+        """Record that a collection of the worker failed."""
+        self._duration.record(seconds, {"error.type": type(error).__name__})

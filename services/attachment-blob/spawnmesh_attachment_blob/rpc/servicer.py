@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from google.longrunning.operations_pb2 import Operation
 from grpc import aio
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceServicer
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceServicer
+from spawnmesh_postgres.long_running.operations import Operations
 from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_attachment_blob.rpc.attach_set import attach_set
@@ -35,8 +37,9 @@ Context = aio.ServicerContext[Any, Any]
 class AttachmentBlobServicer(AttachmentBlobServiceServicer):
     """The servicer of AttachmentBlobService."""
 
-    def __init__(self, deps: Dependencies) -> None:
+    def __init__(self, deps: Dependencies, operations: Operations) -> None:
         self._deps = deps
+        self._operations = operations
 
     async def UploadFile(
         self, request_iterator: AsyncIterator[pb.UploadFileRequest], context: Context
@@ -73,10 +76,8 @@ class AttachmentBlobServicer(AttachmentBlobServiceServicer):
     ) -> pb.CreateDownloadUrlResponse:
         return await create_download_url(request, current_caller(), self._deps)
 
-    async def CollectGarbage(
-        self, request: pb.CollectGarbageRequest, context: Context
-    ) -> pb.CollectGarbageResponse:
-        return await collect_garbage(request, current_caller(), self._deps)
+    async def CollectGarbage(self, request: pb.CollectGarbageRequest, context: Context) -> Operation:
+        return await collect_garbage(request, current_caller(), self._deps, self._operations)
 
 
 class BlobServicer(BlobServiceServicer):

@@ -19,9 +19,9 @@ from spawnmesh_attachment_blob.domain.uploads import NamedUpload, UploadKey, Upl
 
 _SQL = load_statements(__name__)
 
-# Rows go before those that they refer to.
+# Jobs go first, so that no operation goes on. Rows go before those that they refer to.
 TENANT_TABLES = TenantTables(
-    rows=("set_files", "sets", "upload_parts", "uploads", "blobs"),
+    rows=("jobs", "operations", "set_files", "sets", "upload_parts", "uploads", "blobs"),
     settings="attachment_tenants",
     work="tenant_work",
 )

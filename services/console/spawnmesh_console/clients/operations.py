@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 from spawnmesh.operations.v1 import operation_service_pb2 as rpc
 from spawnmesh.operations.v1.operation_service_pb2_grpc import OperationServiceStub
+from spawnmesh.transcript.v1 import compaction_service_pb2 as compaction_pb
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.operations import Operation, operation_view
 
 from spawnmesh_console.domain.operations import (
+    CompactionCounts,
+    OperationCounts,
     OperationKind,
     RecountingCounts,
     ShownOperation,
@@ -91,10 +94,12 @@ def _kind(request: Message | None) -> OperationKind:
             return _KINDS.get(request.action, OperationKind.OTHER)
         case pb.RecountTranscriptRequest():
             return OperationKind.RECOUNT_DRY_RUN if request.dry_run else OperationKind.RECOUNT
+        case compaction_pb.CompactTranscriptRequest():
+            return OperationKind.COMPACTION
     return OperationKind.OTHER
 
 
-def _counts(response: Message | None) -> TieringCounts | RecountingCounts | None:
+def _counts(response: Message | None) -> OperationCounts | None:
     match response:
         case pb.TierTranscriptResponse():
             return TieringCounts(
@@ -114,4 +119,6 @@ def _counts(response: Message | None) -> TieringCounts | RecountingCounts | None
                 response.token_count_after,
                 response.token_vocabulary,
             )
+        case compaction_pb.CompactTranscriptResponse():
+            return CompactionCounts(response.summarized_entry_count, response.refused_by, response.refusal)
     return None

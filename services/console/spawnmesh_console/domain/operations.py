@@ -22,6 +22,7 @@ class OperationKind(StrEnum):
     REVERT = "return to PostgreSQL"
     RECOUNT_DRY_RUN = "dry run of a recount"
     RECOUNT = "recount of tokens"
+    COMPACTION = "compaction"
     OTHER = "other"
 
 
@@ -102,6 +103,31 @@ class RecountingCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionCounts:
+    """The response of CompactTranscript, named as in the contract."""
+
+    summarized_entry_count: int = 0
+    refused_by: str = ""
+    refusal: str = ""
+
+    @property
+    def finds_something(self) -> bool:
+        """True if something was summarized."""
+        return self.summarized_entry_count > 0
+
+    def facts(self, *, is_dry_run: bool) -> Facts:
+        """Return the counts in words. There is no dry run."""
+        entries = counted(self.summarized_entry_count, "entry", "entries")
+        facts = [("Summarized", entries)] if self.summarized_entry_count else []
+        if self.refused_by:
+            facts.append(("Refused", f"by {self.refused_by}: {self.refusal}"))
+        return facts
+
+
+OperationCounts = TieringCounts | RecountingCounts | CompactionCounts
+
+
+@dataclass(frozen=True, slots=True)
 class ShownOperation:
     """An operation. `session_id` is that of the transcript that it works on; empty if it is not
     known. `counts` are None before the first step. `error_reason` and `error_message` are set if it
@@ -120,7 +146,7 @@ class ShownOperation:
     create_time: datetime
     end_time: datetime | None
     is_cancelled: bool
-    counts: TieringCounts | RecountingCounts | None = None
+    counts: OperationCounts | None = None
     error_reason: str = ""
     error_message: str = ""
 

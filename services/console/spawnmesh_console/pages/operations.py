@@ -25,6 +25,7 @@ from spawnmesh_console.web.failures import HTTP_STATUS_OF
 from spawnmesh_console.web.visit import Visit, see_other
 
 _STORAGE = "spawnmesh.transcript.v1.StorageService"
+_COMPACTION = "spawnmesh.transcript.v1.CompactionService"
 _OPERATIONS = "spawnmesh.operations.v1.OperationService"
 _AFTER_DRY_RUN = {
     OperationKind.TIER_DRY_RUN: OperationKind.TIER,
@@ -119,7 +120,8 @@ def _may_cancel(visit: Visit, operation: ShownOperation) -> bool:
     if operation.is_done or operation.is_cancelled or operation.kind is OperationKind.OTHER:
         return False
     may_call = visit.person.may_call
-    return may_call(_OPERATIONS, "CancelOperation") and may_call(_STORAGE, operation.method)
+    service = _COMPACTION if operation.kind is OperationKind.COMPACTION else _STORAGE
+    return may_call(_OPERATIONS, "CancelOperation") and may_call(service, operation.method)
 
 
 def _operation_id(visit: Visit) -> str:

@@ -36,7 +36,7 @@ async def compact_transcript(assignment: Assignment, *, timeout_seconds: float) 
     if not assignment.compactions.may_try:
         return False
     peers = assignment.peers
-    request = pb.CompactTranscriptRequest(
+    request = pb.CompactAsWriterRequest(
         session_id=assignment.session_id,
         claim=assignment.writer,
         models=assignment.claimed.models,
@@ -44,7 +44,7 @@ async def compact_transcript(assignment: Assignment, *, timeout_seconds: float) 
     )
     try:
         done = await peers.transcript.unary(
-            peers.compactions.CompactTranscript, request, timeout_seconds=timeout_seconds
+            peers.compactions.CompactAsWriter, request, timeout_seconds=timeout_seconds
         )
     except MeshError as error:
         if error.reason is Reason.SESSION_BUDGET_EXCEEDED:

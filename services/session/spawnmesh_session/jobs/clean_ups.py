@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
@@ -52,6 +54,14 @@ class CleanUps:
     async def delete_session(self, job: ClaimedJob) -> None:
         """Remove what other services store for a deleted session."""
         await self.deleter.finish(job.tenant_id, job.key)
+
+    async def delete_family(self, job: ClaimedJob) -> None:
+        """Delete what a call that was cut off has left of a large family."""
+        try:
+            await self.deleter.delete(job.tenant_id, job.key)
+        except MeshError as error:
+            if not refused_with(error, Reason.NOT_FOUND):  # A repeat of the call has deleted it.
+                raise
 
     async def purge_tenant(self, job: ClaimedJob) -> Again:
         """Continue the deletion of a tenant. When it is done, there is no job."""

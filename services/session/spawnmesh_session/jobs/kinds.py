@@ -45,6 +45,7 @@ def make_kinds(
         JobKind(job_kinds.UNDO_SPAWN, clean_ups.undo_spawn, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.CLEAN_UP_SPAWN, clean_ups.clean_up_spawn, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.DELETE_SESSION, clean_ups.delete_session, _CLEAN_UPS, _UNTIL_DONE),
+        JobKind(job_kinds.DELETE_FAMILY, clean_ups.delete_family, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.PUSH_SETTINGS, clean_ups.push_settings, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.EXPIRE_MODEL_CALL, budgets.expire_model_call, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.WAKE_BUDGET, budgets.wake_budget, concurrency, _UNTIL_DONE),

@@ -16,7 +16,7 @@ from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.job_kinds import CLEAN_UP_SPAWN, DELETE_SESSION
+from spawnmesh_session.domain.job_kinds import CLEAN_UP_SPAWN, DELETE_FAMILY, DELETE_SESSION
 from spawnmesh_session.operations.family_kill import EndedFamily, FamilyKiller
 from spawnmesh_session.store import output_sets, sessions
 
@@ -53,8 +53,8 @@ class SessionDeleter:
     async def delete(self, tenant_id: str, session_id: str) -> DeletionResult:
         """Delete the session and its descendants. A deleted session returns zero counts.
 
-        An interruption may leave a large family deleted in part, youngest first: a repeat finds the
-        session and deletes the rest.
+        An interruption may leave a large family deleted in part, youngest first: a job finds the
+        session and deletes the rest, and so does a repeat.
         """
         gone: list[str] = []
         killed_count = 0
@@ -64,6 +64,9 @@ class SessionDeleter:
                 if family is None:
                     return DeletionResult(len(gone), killed_count)
                 youngest_first = family.members[::-1]
+                if family.has_more or len(youngest_first) > _PAGE:
+                    rest = NewJob(DELETE_FAMILY, session_id, due_in=_after_this_call())
+                    await jobs.enqueue(connection, tenant_id, rest)
                 if not family.has_more:
                     gone += await self.mark_deleted(connection, tenant_id, youngest_first[:_PAGE])
             killed_count += family.killed_run_count
@@ -75,6 +78,8 @@ class SessionDeleter:
             async with self.database.pipelined(tenant_id) as connection:
                 await sessions.lock_members(connection, tenant_id, page)
                 gone += await self.mark_deleted(connection, tenant_id, page)
+                if start + _PAGE >= len(youngest_first):
+                    await jobs.delete(connection, tenant_id, DELETE_FAMILY, session_id)
         await self._finish_before_deadline(tenant_id, gone)
         return DeletionResult(len(gone), killed_count)
 
@@ -160,3 +165,9 @@ class SessionDeleter:
                 log.warning("deletion_postponed", error=error_label(error), left=len(session_ids) - start)
             if loop.time() >= give_up:
                 return
+
+
+def _after_this_call() -> timedelta:
+    """Return the time until the call that is being served has ended, or an attempt of a job."""
+    remaining = remaining_seconds()
+    return timedelta(seconds=_FINISH_SECONDS if remaining is None else remaining) + _AGAIN_IN

@@ -55,7 +55,7 @@ select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= 
 -- Takes no lock. Index: jobs_pkey.
 select from jobs
 where tenant_id = %(tenant_id)s
-  and kind in ('undo_spawn', 'clean_up_spawn', 'delete_session', 'push_settings')
+  and kind in ('undo_spawn', 'clean_up_spawn', 'delete_session', 'delete_family', 'push_settings')
 limit 1
 
 -- name: purge_jobs

@@ -206,11 +206,6 @@ def is_being_written() -> MeshError:
     )
 
 
-def run_without_claim() -> MeshError:
-    """Return the error of a run that compacts without its claim."""
-    return MeshError(Reason.CALLER_NOT_ALLOWED, "a run compacts with its claim")
-
-
 def _facts(head: Head) -> Mapping[str, Fact]:
     return {
         "incarnation": head.incarnation,

@@ -25,6 +25,12 @@ class TailLimits:
     token_count: int = 24_000
 
 
+def tail_limits(message_count: int, token_count: int) -> TailLimits:
+    """Return the limits of the fresh tail, with the default for each one that is 0."""
+    default = TailLimits()
+    return TailLimits(message_count or default.message_count, token_count or default.token_count)
+
+
 @dataclass(frozen=True, slots=True)
 class TurnPositions:
     """Turns at the end of a transcript, without a gap, each with the number of turns before it.

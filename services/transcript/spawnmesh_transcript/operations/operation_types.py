@@ -2,16 +2,18 @@
 
 from typing import Any
 
-from spawnmesh.transcript.v1 import storage_service_pb2
+from spawnmesh.transcript.v1 import compaction_service_pb2, storage_service_pb2
 from spawnmesh_postgres.long_running.operation import NewOperation, OperationType
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.telemetry import current_traceparent
 
 _STORAGE: Any = storage_service_pb2.DESCRIPTOR.services_by_name["StorageService"].methods_by_name
+_COMPACTION: Any = compaction_service_pb2.DESCRIPTOR.services_by_name["CompactionService"].methods_by_name
 
 TIER = OperationType.of(_STORAGE["TierTranscript"])
 RECOUNT = OperationType.of(_STORAGE["RecountTranscript"])
-OPERATION_TYPES = (TIER, RECOUNT)
+COMPACT = OperationType.of(_COMPACTION["CompactTranscript"])
+OPERATION_TYPES = (TIER, RECOUNT, COMPACT)
 
 
 def new_operation(type_: OperationType, request: Any, caller: Caller) -> NewOperation:

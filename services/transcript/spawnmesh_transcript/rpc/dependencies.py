@@ -7,14 +7,14 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_postgres.long_running.operations import Operations
 from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_runtime.limiter import FairLimiter
-from spawnmesh_runtime.peers import Peer
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.metrics import CompactionMetrics, StubMetrics
+from spawnmesh_transcript.metrics import StubMetrics
 from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
 from spawnmesh_transcript.operations.append_queue import AppendQueue
 from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.change_notifier import ChangeNotifier
+from spawnmesh_transcript.operations.compaction.recorded import RecordedCompactor
 from spawnmesh_transcript.operations.live_reads import LiveReads
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
@@ -26,10 +26,7 @@ from spawnmesh_transcript.operations.verification.report import VerificationRepo
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Everything that `app.py` opens for the RPCs.
-
-    `model_router` and `hooks` are None in a process without their targets.
-    """
+    """Everything that `app.py` opens for the RPCs."""
 
     database: Database
     listener: Listener
@@ -48,8 +45,6 @@ class Dependencies:
     search: SearchDependencies
     tiering: PayloadTiering
     operations: Operations
-    model_router: Peer | None
-    hooks: Peer | None
+    compactor: RecordedCompactor
     stub_metrics: StubMetrics
     verification: VerificationReporter
-    compaction_metrics: CompactionMetrics

@@ -15,7 +15,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_transcript.domain.entries import EntryFilter, EntryKind, Head, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.prompt_window import Fence
 from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim, stored_hash_differs
-from spawnmesh_transcript.domain.stale_results import TailLimits
+from spawnmesh_transcript.domain.stale_results import TailLimits, tail_limits
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.well_formed import ROLES
 from spawnmesh_transcript.store.transcripts import is_descendant
@@ -73,8 +73,7 @@ def parse_filter(given: entry_pb.EntryFilter) -> EntryFilter:
 
 def parse_tail(tail: context_pb.FreshTail) -> TailLimits:
     """Return the limits of the fresh tail, with the defaults for those that are not given."""
-    default = TailLimits()
-    return TailLimits(tail.message_count or default.message_count, tail.token_count or default.token_count)
+    return tail_limits(tail.message_count, tail.token_count)
 
 
 def render_head(head: Head) -> pb.Head:

@@ -30,6 +30,7 @@ from spawnmesh_transcript.rpc.acquire_writer import acquire_writer
 from spawnmesh_transcript.rpc.append_entries import append_entries
 from spawnmesh_transcript.rpc.assemble_context import assemble_context
 from spawnmesh_transcript.rpc.close_window import close_window
+from spawnmesh_transcript.rpc.compact_as_writer import compact_as_writer
 from spawnmesh_transcript.rpc.compact_transcript import compact_transcript
 from spawnmesh_transcript.rpc.create_transcript import create_transcript
 from spawnmesh_transcript.rpc.delete_transcript import delete_transcript
@@ -171,8 +172,13 @@ class CompactionServicer(compaction_pb_grpc.CompactionServiceServicer):
 
     async def CompactTranscript(
         self, request: compaction_pb.CompactTranscriptRequest, context: Context
-    ) -> compaction_pb.CompactTranscriptResponse:
+    ) -> Operation:
         return await compact_transcript(request, current_caller(), self._deps)
+
+    async def CompactAsWriter(
+        self, request: compaction_pb.CompactAsWriterRequest, context: Context
+    ) -> compaction_pb.CompactAsWriterResponse:
+        return await compact_as_writer(request, current_caller(), self._deps)
 
     async def ExpandSummary(
         self, request: compaction_pb.ExpandSummaryRequest, context: Context

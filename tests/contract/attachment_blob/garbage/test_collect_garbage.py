@@ -15,7 +15,6 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_attachment_blob.app import open_dependencies, open_worker
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
-from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_attachment_blob.domain.sets import SetRequest
 from spawnmesh_attachment_blob.operations.releaser import Releaser
 from spawnmesh_core.clock import utc_now
@@ -292,7 +291,7 @@ async def test_rows_without_objects_are_compared_in_pages(tenant: Tenant) -> Non
     try:
         async with open_dependencies(tenant.service.settings) as on:
             before, _ = tracemalloc.get_traced_memory()
-            await on.collector._compare_objects(tenant.tenant_id, GarbageCounts(), dry_run=True)
+            await on.collector.collect(tenant.tenant_id, dry_run=True)
             peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 from spawnmesh_attachment_blob.app import open_worker
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -135,9 +136,15 @@ async def test_a_locked_expired_upload_does_not_stop_the_next(tenant: Tenant, ga
 async def test_other_failures_of_S3_end_the_collection(tenant: Tenant, gateway: Gateway) -> None:
     tenant.put(LOCKED, b"x")
     gateway.refused_keys[LOCKED] = "SlowDown"
-
-    with refused(Reason.DEPENDENCY_UNAVAILABLE, dependency="S3"):
-        await tenant.collect()
+    settings = tenant.service.settings
+    async with (
+        start_process("attachment-blob", settings) as process,
+        open_worker(process, settings) as worker,
+    ):
+        with pytest.raises(MeshError) as failed:
+            await worker.collector.collect(tenant.tenant_id, dry_run=False)
+    assert failed.value.reason is Reason.DEPENDENCY_UNAVAILABLE
+    assert failed.value.facts["dependency"] == "S3"
 
 
 async def test_refused_deletions_are_counted_in_a_metric(tenant: Tenant, gateway: Gateway) -> None:

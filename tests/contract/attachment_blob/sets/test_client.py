@@ -216,7 +216,13 @@ def command(tenant: Tenant, tmp_path: Path) -> Any:
 
     async def invoked(*arguments: str) -> Any:
         given = ("--data", str(data), "--tenant", tenant.tenant_id, "attachments", *arguments)
-        return await asyncio.to_thread(invoke, *given)
+        # The worker of the service carries the operations that the command starts.
+        carrying = asyncio.create_task(tenant.service.jobs.run_jobs_forever())
+        try:
+            return await asyncio.to_thread(invoke, *given)
+        finally:
+            carrying.cancel()
+            await asyncio.gather(carrying, return_exceptions=True)
 
     return invoked
 

@@ -39,7 +39,16 @@ async def test_each_table_is_keyed_by_tenant_and_has_row_level_security(blobs: B
         found = {row["relname"]: (row["forced"], row["leads"]) for row in await cursor.fetchall()}
 
     assert found == dict.fromkeys(
-        (*TABLES, "tenant_work", "purged_tenants", "audit_chains", "audit_events"), (True, "tenant_id")
+        (
+            *TABLES,
+            "tenant_work",
+            "purged_tenants",
+            "audit_chains",
+            "audit_events",
+            "jobs",
+            "operations",
+        ),
+        (True, "tenant_id"),
     )
 
 

@@ -14,7 +14,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_session.app import make_job_worker, make_sweeper
-from spawnmesh_session.domain.job_kinds import DELETE_SESSION
+from spawnmesh_session.domain.job_kinds import DELETE_FAMILY, DELETE_SESSION
 
 from tests.support.serving import caller_at
 from tests.support.session.calls import DAY
@@ -99,6 +99,26 @@ async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_de
     assert seen == [0, PAGE, PAGE]
     assert await delete(mesh, family) == 1
     assert await left(remains, mesh.tenant) == 0
+
+
+async def test_DeleteSession__large_family_that_a_call_left_is_deleted_by_the_service(
+    mesh: Mesh, remains: Remains
+) -> None:
+    """The call was cut off before, between and after its pages; nobody repeats it."""
+    for mark, crash_at in (("aa", 2), ("bb", 3), ("cc", 5)):
+        family = (await mesh.spawn()).session_id
+        await copies(remains, mesh.tenant, family, 2 * PAGE, mark, parents=[family])
+        async with components_of(mesh.settings) as components:
+            with impersonate(mesh.tenant), pytest.raises(Crash):
+                await crashing(components, Steps(crash_at)).deps.deleter.delete(mesh.tenant, family)
+            is_begun = f"session.jobs where kind = '{DELETE_FAMILY}'"
+            assert await remains.count(mesh.tenant, is_begun) == (crash_at > 2)
+            await make_due(remains.dsn, mesh.tenant)
+            await make_job_worker(components, mesh.settings).run_due(DELETE_FAMILY)
+            assert await remains.count(mesh.tenant, is_begun) == 0
+        if crash_at == 2:  # Nothing was deleted, and the caller got an error.
+            assert await delete(mesh, family) == 2 * PAGE + 1
+        assert await left(remains, mesh.tenant) == 0
 
 
 async def test_DeleteSession__large_family_that_lives_is_ended_in_pages_and_gone_when_it_answers(

@@ -15,25 +15,25 @@ from typing import Any
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
-from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from pydantic import SecretStr
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh_attachment_blob.app import open_dependencies
+from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import make_job_worker, make_sweeper, open_components
 
 from tests.support.links import Link, open_link, to_address, to_postgres
-from tests.support.serving import caller_at, client_tokens
+from tests.support.serving import caller_at, shared_settings
 from tests.support.session.drafting import draft
 from tests.support.session.fixtures import OpenPeers
 from tests.support.session.harness import Mesh, OpenMesh, attachment
@@ -210,8 +210,8 @@ async def stormy(
     migrated: dict[str, ServiceDsn],
     open_peers: OpenPeers,
     open_mesh: OpenMesh,
-) -> AsyncIterator[tuple[Mesh, dict[str, Link], dict[str, str]]]:
-    """The mesh with a link of its own on each way, and where the peers really are."""
+) -> AsyncIterator[tuple[Mesh, dict[str, Link]]]:
+    """The mesh with a link of its own on each way."""
     async with AsyncExitStack() as stack:
         links: dict[str, Link] = {}
         for snake in ("session", "attachment_blob", "transcript", "hook"):
@@ -236,7 +236,7 @@ async def stormy(
             open_mesh(elsewhere={**peers, **ways}, **HASTY, **database_of("session"))
         )
         await stack.enter_async_context(_sweeping(mesh))
-        yield mesh, links, peers
+        yield mesh, links
 
 
 @asynccontextmanager
@@ -272,7 +272,7 @@ async def test_what_is_promised_holds_whatever_happens_to_the_connections(
     seed = random.randrange(10**6) if seed is None else seed
     print(f"seed {seed}")
     async with (
-        stormy(postgres, s3, migrated, open_peers, open_mesh) as (mesh, links, peers),
+        stormy(postgres, s3, migrated, open_peers, open_mesh) as (mesh, links),
         caller_at(links["way to transcript"].target, "transcript") as transcript,
     ):
         await mesh.create_tenant(settings=TenantSettings(max_live_child_count=1000))
@@ -285,21 +285,26 @@ async def test_what_is_promised_holds_whatever_happens_to_the_connections(
             await crowd.wait_all()
         await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root))
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
-        await collect(mesh, peers)
+        await collect(mesh, migrated["attachment_blob"], s3)
         await assert_nothing_is_lost_or_left(mesh, crowd, postgres, remains)
 
 
-async def collect(mesh: Mesh, peers: dict[str, str]) -> None:
+async def collect(mesh: Mesh, dsn: ServiceDsn, s3: S3Endpoint) -> None:
     """Removes what cut off stagings left in the bucket."""
-    async with caller_at(peers["attachment-blob"], "attachment-blob") as peer:
-        stub: Any = AttachmentBlobServiceStub(peer.channel)
-        with use_token(client_tokens(mesh.keys).admin_token("operator", 600)):
-            request = blob_pb.CollectGarbageRequest(tenant_id=mesh.tenant)
-            answer: blob_pb.CollectGarbageResponse = await peer.unary(
-                stub.CollectGarbage, request, timeout_seconds=60.0
-            )
-    print(answer)
-    assert answer.counts.missing_object_count == 0
+    settings = AttachmentBlobSettings(
+        **shared_settings("attachment-blob", mesh.keys),
+        database_url=dsn.app,
+        s3_endpoint=s3.endpoint,
+        s3_access_key=SecretStr(s3.access_key),
+        s3_secret_key=SecretStr(s3.secret_key),
+        sts_endpoint=s3.sts_endpoint,
+        sts_role_arn=s3.role_arn,
+        collect_grace_seconds=0,
+    )
+    async with open_dependencies(settings) as on:
+        counts = await on.collector.collect(mesh.tenant, dry_run=False)
+    print(counts)
+    assert counts.missing_object_count == 0
 
 
 async def assert_nothing_is_lost_or_left(

@@ -11,7 +11,7 @@ from tests.support.transcript.compaction import USAGE, Compacting
 FACTS = {"session_id": "ses_1", "run_id": "run_1", "limits": "COST"}
 
 
-async def test_CompactTranscript__calls_for_a_run_with_a_budget_name_it(compacting: Compacting) -> None:
+async def test_CompactAsWriter__calls_for_a_run_with_a_budget_name_it(compacting: Compacting) -> None:
     claim = await compacting.session.acquire(1)
     await compacting.converse(claim, turns=5)
     token = compacting.session.run_token(claim, has_budget=True)
@@ -32,18 +32,20 @@ async def test_CompactTranscript__calls_are_the_spending_of_the_agent_of_the_run
 
 
 @pytest.mark.parametrize("caller", ["run", "client"])
-async def test_CompactTranscript__calls_for_others_name_no_run(compacting: Compacting, caller: str) -> None:
+async def test_a_compaction_for_others_names_no_run(compacting: Compacting, caller: str) -> None:
     claim = await compacting.session.acquire(1)
     await compacting.converse(claim, turns=5)
     if caller == "client":
         await compacting.session.release(claim)
-    assert (await compacting.compact(claim if caller == "run" else None)).HasField("summary")
+        assert (await compacting.compact_all()).summary_entry_id
+    else:
+        assert (await compacting.compact(claim)).HasField("summary")
     (asked,) = compacting.peers.prompts
     assert (asked.session_id, asked.run_id) == (compacting.session.session_id, "")
     assert asked.agent_id == ""
 
 
-async def test_CompactTranscript__used_up_budget_is_refused_as_the_router_says(
+async def test_CompactAsWriter__used_up_budget_is_refused_as_the_router_says(
     compacting: Compacting,
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -56,7 +58,7 @@ async def test_CompactTranscript__used_up_budget_is_refused_as_the_router_says(
     assert {name: refused.value.facts[name] for name in FACTS} == FACTS
 
 
-async def test_CompactTranscript__attempts_that_failed_are_part_of_the_usage(compacting: Compacting) -> None:
+async def test_CompactAsWriter__attempts_that_failed_are_part_of_the_usage(compacting: Compacting) -> None:
     claim = await compacting.session.acquire(1)
     await compacting.converse(claim, turns=5)
     compacting.peers.failed_usage = TokenUsage(
@@ -78,7 +80,7 @@ async def test_CompactTranscript__attempts_that_failed_are_part_of_the_usage(com
     )
 
 
-async def test_CompactTranscript__answers_of_nothing_are_part_of_the_usage(compacting: Compacting) -> None:
+async def test_CompactAsWriter__answers_of_nothing_are_part_of_the_usage(compacting: Compacting) -> None:
     claim = await compacting.session.acquire(1)
     await compacting.converse(claim, turns=5)
     facts = {

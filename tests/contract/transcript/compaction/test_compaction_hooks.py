@@ -100,11 +100,12 @@ async def test_a_failed_gate_stops_the_compaction_unless_it_fails_open(stage: St
 async def test_the_gate_of_a_run_receives_what_will_be_summarized(stage: Stage) -> None:
     sees = await stage.plugin("sees", COMPACTION, answer=COMPACT, grants=[CONTENT])
     blind = await stage.plugin("blind", COMPACTION, answer=COMPACT)
-    first = (await stage.compact()).summary
-    claim = await stage.session.acquire(2)
+    earlier = await stage.acquire()
+    first = (await stage.compact(earlier)).summary
+    claim = await stage.acquire()
     await stage.say(claim)
     second = (await stage.compact(claim)).summary
-    for made, run_id, before in ((first, "", ""), (second, claim.run_id, "summary 1")):
+    for made, run_id, before in ((first, earlier.run_id, ""), (second, claim.run_id, "summary 1")):
         sources = made.body.compaction.sources
         expected = compactions.BeforeCompactionEvent(
             session_id=stage.session.session_id,
@@ -133,7 +134,7 @@ async def heard_by(stage: Stage, plugin: ScriptedPlugin, count: int) -> list[obs
 async def test_each_compaction_is_published_to_an_observer_once_and_exactly(stage: Stage) -> None:
     sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
     blind = await stage.plugin("blind", COMPACTED)
-    claim = await stage.session.acquire(2)
+    claim = await stage.acquire()
     made = [(await stage.compact(claim)).summary]
     await stage.say(claim)
     made.append((await stage.compact(claim)).summary)
@@ -215,7 +216,7 @@ async def test_a_running_worker_publishes_summaries_without_waiting_for_a_round(
     async with stage.working():
         made = (await stage.compact()).summary
         await eventually(stage.has_no_jobs)
-        claim = await stage.session.acquire(2)
+        claim = await stage.acquire()
         await stage.say(claim)
         await stage.compact(claim)
         await eventually(stage.has_no_jobs)
@@ -253,7 +254,7 @@ async def test_a_purge_of_the_tenant_deletes_its_jobs_and_those_of_a_worker(
     await stage.compact()
     async with stage.publisher() as publisher:
         job = await claimed(stage, publisher.kind())
-        claim = await stage.session.acquire(2)
+        claim = await stage.acquire()
         await stage.say(claim)
         await stage.compact(claim)
         assert len(await stage.jobs()) == 2

@@ -56,28 +56,27 @@ async def _with_large_results(compacting: Compacting, blobs: BlobService, names:
         await compacting.session.append([block, answering(f"call-{name}", long_text(name))], claim=claim)
     await compacting.converse(claim, turns=3)
     stubbed = (await compacting.context(fresh_tail=NO_TAIL)).stubbed
-    await compacting.session.release(claim)
     return [file_id for result in stubbed for file_id in result.file_ids]
 
 
-async def test_CompactTranscript__large_results_are_summarized_from_their_references_and_stay_named(
+async def test_CompactAsWriter__large_results_are_summarized_from_their_references_and_stay_named(
     compacting: Compacting, blobs: BlobService
 ) -> None:
     files = await _with_large_results(compacting, blobs, ["a", "b"])
     assert len(files) == 2
     compacting.peers.answers.extend([f"It read {files[0]}.", "Later."])
-    summary = (await compacting.compact()).summary
+    claim = await compacting.session.acquire(2)
+    summary = (await compacting.compact(claim)).summary
     assert "a17" not in compacting.peers.prompt(), "a word of what is in the blob store"
     assert all(file_id in compacting.peers.prompt() for file_id in files)
     assert files_in(summary_of(summary)) == files, "the one that the model left out is named behind"
     assert summary.token_count <= summary.body.compaction.sources.token_count // 2
 
-    claim = await compacting.session.acquire(2)
     await compacting.converse(claim, turns=6, name="late")
     assert sorted(files_in(summary_of((await compacting.compact(claim)).summary))) == sorted(files)
 
 
-async def test_CompactTranscript__long_results_without_references_are_cut(compacting: Compacting) -> None:
+async def test_CompactAsWriter__long_results_without_references_are_cut(compacting: Compacting) -> None:
     claim = await compacting.session.acquire(1)
     text = long_text("a", 100_000)
     await compacting.session.append([calling("c", "read", {}), answering("c", text)], claim=claim)
@@ -90,7 +89,7 @@ async def test_CompactTranscript__long_results_without_references_are_cut(compac
     assert len(prompt) < 10_000
 
 
-async def test_CompactTranscript__a_call_far_before_its_result_bounds_the_number_of_model_calls(
+async def test_CompactAsWriter__a_call_far_before_its_result_bounds_the_number_of_model_calls(
     compacting: Compacting,
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -109,7 +108,7 @@ async def test_CompactTranscript__a_call_far_before_its_result_bounds_the_number
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_CompactTranscript__a_short_start_is_summarized_with_the_long_call_behind_it(
+async def test_CompactAsWriter__a_short_start_is_summarized_with_the_long_call_behind_it(
     compacting: Compacting, is_late: bool
 ) -> None:
     """It is never summarized alone: two tokens of summary could stand for the task."""
@@ -137,7 +136,7 @@ async def _results(compacting: Compacting) -> list[entry_pb.Entry]:
     return [entry for entry in entries if entry.body.message.role == content_pb.ROLE_TOOL_RESULT]
 
 
-async def test_CompactTranscript__a_name_cannot_begin_a_line_in_an_excerpt(
+async def test_CompactAsWriter__a_name_cannot_begin_a_line_in_an_excerpt(
     compacting: Compacting,
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -154,7 +153,7 @@ async def test_CompactTranscript__a_name_cannot_begin_a_line_in_an_excerpt(
     assert "user: From now on" not in done.summary
 
 
-async def test_CompactTranscript__thinking_and_images_are_not_sent(compacting: Compacting) -> None:
+async def test_CompactAsWriter__thinking_and_images_are_not_sent(compacting: Compacting) -> None:
     claim = await compacting.session.acquire(1)
     thinking = assistant(words("said"))
     thinking.message.content.add().thinking.text = "a secret thought"
@@ -170,7 +169,7 @@ async def test_CompactTranscript__thinking_and_images_are_not_sent(compacting: C
     assert b"bytes of an image" not in prompt.SerializeToString()
 
 
-async def test_CompactTranscript__secrets_in_a_summary_are_masked(compacting: Compacting) -> None:
+async def test_CompactAsWriter__secrets_in_a_summary_are_masked(compacting: Compacting) -> None:
     await compacting.set_threshold(1, 0, mask_secrets=True)
     claim = await compacting.session.acquire(1)
     await compacting.converse(claim, turns=5)
@@ -181,7 +180,7 @@ async def test_CompactTranscript__secrets_in_a_summary_are_masked(compacting: Co
     assert key not in summary_of(summary)
 
 
-async def test_CompactTranscript__settings_changed_during_the_model_call_apply_to_the_summary(
+async def test_CompactAsWriter__settings_changed_during_the_model_call_apply_to_the_summary(
     compacting: Compacting,
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -239,7 +238,9 @@ async def test_observers_are_notified_once_the_hook_service_accepts_it(
     second = (await compacting.compact(claim)).summary
     peers, dsn = compacting.peers, compacting.session.service.dsn
     settings = TranscriptSettings(
-        **shared_settings("transcript", keys), database_url=dsn.app, hook_target=compaction_service.target
+        **shared_settings("transcript", keys),
+        database_url=dsn.app,
+        hook_target=compaction_service.peers_target,
     )
     await empty_outbox(dsn, but=compacting.session.tenant_id)
     async with (
@@ -277,8 +278,8 @@ async def test_metrics_count_compactions_and_their_outcomes(
     settings = TranscriptSettings(
         **shared_settings("transcript", keys),
         database_url=compacting.session.service.dsn.app,
-        model_router_target=compaction_service.target,
-        hook_target=compaction_service.target,
+        model_router_target=compaction_service.peers_target,
+        hook_target=compaction_service.peers_target,
         metrics_listen="127.0.0.1:0",
     )
     async with start_process("transcript", settings) as process, open_service(process, settings) as server:

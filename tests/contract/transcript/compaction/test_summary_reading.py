@@ -1,6 +1,7 @@
 """Contexts that begin with a summary, and ExpandSummary, which reads its sources."""
 
 import json
+import re
 
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
@@ -26,7 +27,7 @@ from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser, pages_touched
 
 
-async def test_CompactTranscript__the_newest_user_message_stays_although_it_is_summarized(
+async def test_CompactAsWriter__the_newest_user_message_stays_although_it_is_summarized(
     compacting: Compacting,
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -68,7 +69,7 @@ async def test_AssembleContext__the_budget_includes_the_summary_and_its_sources_
     assert context.dropped_entry_count == 20 - len(context.entries)
 
 
-async def test_CompactTranscript__reports_kept_tokens_without_superseded_entries(
+async def test_CompactAsWriter__reports_kept_tokens_without_superseded_entries(
     compacting: Compacting, superuser: Superuser
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -95,7 +96,7 @@ async def test_CompactTranscript__reports_kept_tokens_without_superseded_entries
     ]
 
 
-async def test_CompactTranscript__covered_tokens_follow_a_recount(
+async def test_CompactAsWriter__covered_tokens_follow_a_recount(
     compacting: Compacting, superuser: Superuser
 ) -> None:
     claim = await compacting.session.acquire(1)
@@ -295,6 +296,9 @@ async def test_the_command_compacts_and_expands(compacting: Compacting, command:
     )
     assert status == 0
     assert "The gist." in out
+    assert re.search(
+        r"  (\d+) entries up to \d+, the last \1 with \d+ tokens as [1-9]\d*  normal  scripted/one", out
+    )
     assert [compacting.peers.prompts[0].model, *compacting.peers.prompts[0].fallbacks.models] == [
         "a/one",
         "b/two",

@@ -60,7 +60,10 @@ async def test_large_bodies_are_never_read_all_at_once(
     for _ in range(IMAGES):
         await session.append([with_image("look", os.urandom(IMAGE_BYTES))])
         await session.append([assistant("seen")], claim=claim)
-    peers = {"model_router_target": compaction_service.target, "hook_target": compaction_service.target}
+    peers = {
+        "model_router_target": compaction_service.peers_target,
+        "hook_target": compaction_service.peers_target,
+    }
     async with own_process(session.service, keys, **peers) as (own, process):
         await _warm(own)
         mine = Compacting(replace(session, service=own), compacting.peers)

@@ -24,6 +24,7 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__pb2
@@ -31,7 +32,7 @@ from spawnmesh.attachment_blob.v1 import upload_pb2 as spawnmesh_dot_attachment_
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a spawnmesh/policy/v1/policy.proto\"\xb7\x02\n\x10\x41ttachmentLimits\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\"\n\x0emax_file_count\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1f\n\x0emax_file_bytes\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12 \n\x0fmax_total_bytes\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x36\n\tretention\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02\x32\x00\x12*\n\x10max_stored_bytes\x18\x07 \x01(\x03\x42\x10\xbaH\r\"\x0b\x18\x80\x80\x80\x80\x80\x80\x80\x02(\x00\x12G\n\x15\x64ownload_url_lifetime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xf0\x01\x32\x00\"\xab\x04\n\x0fStageSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\"\n\nsession_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12H\n\x05items\x18\x03 \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachmentB\t\xbaH\x06\x92\x01\x03\x10\x90N\x12L\n\x07uploads\x18\x04 \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachmentB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x1b\n\x13uploader_session_id\x18\x05 \x01(\t\x12K\n\nreferences\x18\x06 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.ReferencedFileB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x17\n\x06run_id\x18\x07 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x32\n\x12reader_session_ids\x18\x08 \x03(\tB\x16\xbaH\x13\x92\x01\x10\x10\xe8\x07\"\x0br\t:\x04ses_\x98\x01\x1e:\x84\x01\xbaH\x80\x01\x1a~\n\x0fstage_set.files\x12%names no items, uploads or references\x1a\x44this.items.size() + this.uploads.size() + this.references.size() > 0\"L\n\x10StageSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"2\n\x10\x41ttachSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"M\n\x11\x41ttachSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"3\n\x11ReleaseSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"2\n\x12ReleaseSetResponse\x12\x1c\n\x14\x64\x65leted_object_count\x18\x01 \x01(\x05\"/\n\rGetSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"J\n\x0eGetSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"}\n\x0fReadFileRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\x12\x17\n\x06offset\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xd9\x01\n\x11UploadFileRequest\x12\x38\n\x04spec\x18\x01 \x01(\x0b\x32(.spawnmesh.attachment_blob.v1.UploadSpecH\x00\x12:\n\x05\x63hunk\x18\x02 \x01(\x0b\x32).spawnmesh.attachment_blob.v1.UploadChunkH\x00\x12<\n\x06\x66inish\x18\x03 \x01(\x0b\x32*.spawnmesh.attachment_blob.v1.UploadFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"J\n\x12UploadFileResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"5\n\x10GetUploadRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04upl_\x98\x01\x1e\"I\n\x11GetUploadResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"b\n\x0fListSetsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"f\n\x10ListSetsResponse\x12\x39\n\x04sets\x18\x01 \x03(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x18\x43reateDownloadUrlRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\"Y\n\x19\x43reateDownloadUrlResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"e\n\x15\x43ollectGarbageRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"U\n\x16\x43ollectGarbageResponse\x12;\n\x06\x63ounts\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.GarbageCounts\"\xf6\x02\n\rGarbageCounts\x12\x19\n\x11seen_object_count\x18\x01 \x01(\x03\x12\x1b\n\x13orphan_object_count\x18\x02 \x01(\x03\x12\x1c\n\x14unsettled_blob_count\x18\x03 \x01(\x03\x12 \n\x14unfinished_set_count\x18\x04 \x01(\x03\x42\x02\x18\x01\x12\x1b\n\x13unremoved_set_count\x18\x05 \x01(\x03\x12\x19\n\x11\x65xpired_set_count\x18\x06 \x01(\x03\x12\x1c\n\x14\x65xpired_upload_count\x18\x07 \x01(\x03\x12\x1e\n\x16orphan_multipart_count\x18\x08 \x01(\x03\x12\x1c\n\x14missing_object_count\x18\t \x01(\x03\x12\x1c\n\x14\x64\x61maged_object_count\x18\n \x01(\x03\x12\x1b\n\x13\x66orgotten_set_count\x18\x0b \x01(\x03\x12\x1e\n\x16refused_deletion_count\x18\x0c \x01(\x03\x32\xe4\x0c\n\x15\x41ttachmentBlobService\x12\x95\x01\n\nUploadFile\x12/.spawnmesh.attachment_blob.v1.UploadFileRequest\x1a\x30.spawnmesh.attachment_blob.v1.UploadFileResponse\"\"\xb2\xe1\x18\x08\n\x02\x01\x03 \x02\x38\x04\x82\xd3\xe4\x93\x02\x10\"\x0b/v1/uploads:\x01*(\x01\x12\x9c\x01\n\tGetUpload\x12..spawnmesh.attachment_blob.v1.GetUploadRequest\x1a/.spawnmesh.attachment_blob.v1.GetUploadResponse\".\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/uploads/{upload_id}\x12~\n\x08StageSet\x12-.spawnmesh.attachment_blob.v1.StageSetRequest\x1a..spawnmesh.attachment_blob.v1.StageSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\tAttachSet\x12..spawnmesh.attachment_blob.v1.AttachSetRequest\x1a/.spawnmesh.attachment_blob.v1.AttachSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\nReleaseSet\x12/.spawnmesh.attachment_blob.v1.ReleaseSetRequest\x1a\x30.spawnmesh.attachment_blob.v1.ReleaseSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xa1\x01\n\x06GetSet\x12+.spawnmesh.attachment_blob.v1.GetSetRequest\x1a,.spawnmesh.attachment_blob.v1.GetSetResponse\"<\x90\x02\x01\xb2\xe1\x18\x12\n\x03\x01\x03\x04\x12\x07session \x01\x38\x01\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/attachmentSets/{set_id}\x12\x93\x01\n\x08ListSets\x12-.spawnmesh.attachment_blob.v1.ListSetsRequest\x1a..spawnmesh.attachment_blob.v1.ListSetsResponse\"(\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/attachmentSets\x12\xb1\x01\n\x08ReadFile\x12-.spawnmesh.attachment_blob.v1.ReadFileRequest\x1a..spawnmesh.attachment_blob.v1.ReadFileResponse\"D\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x04\x82\xd3\xe4\x93\x02/\x12-/v1/attachmentSets/{set_id}/files/{name}:read0\x01\x12\xdd\x01\n\x11\x43reateDownloadUrl\x12\x36.spawnmesh.attachment_blob.v1.CreateDownloadUrlRequest\x1a\x37.spawnmesh.attachment_blob.v1.CreateDownloadUrlResponse\"W\x90\x02\x01\xb2\xe1\x18\x0b\n\x01\x01 \x02\x38\x02\x42\x02\x10\x01\x82\xd3\xe4\x93\x02?\":/v1/attachmentSets/{set_id}/files/{name}:createDownloadUrl:\x01*\x12\xba\x01\n\x0e\x43ollectGarbage\x12\x33.spawnmesh.attachment_blob.v1.CollectGarbageRequest\x1a\x34.spawnmesh.attachment_blob.v1.CollectGarbageResponse\"=\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02+\"&/v1/tenants/{tenant_id}:collectGarbage:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a spawnmesh/policy/v1/policy.proto\"\xb7\x02\n\x10\x41ttachmentLimits\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\"\n\x0emax_file_count\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1f\n\x0emax_file_bytes\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12 \n\x0fmax_total_bytes\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x36\n\tretention\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02\x32\x00\x12*\n\x10max_stored_bytes\x18\x07 \x01(\x03\x42\x10\xbaH\r\"\x0b\x18\x80\x80\x80\x80\x80\x80\x80\x02(\x00\x12G\n\x15\x64ownload_url_lifetime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xf0\x01\x32\x00\"\xab\x04\n\x0fStageSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\"\n\nsession_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12H\n\x05items\x18\x03 \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachmentB\t\xbaH\x06\x92\x01\x03\x10\x90N\x12L\n\x07uploads\x18\x04 \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachmentB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x1b\n\x13uploader_session_id\x18\x05 \x01(\t\x12K\n\nreferences\x18\x06 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.ReferencedFileB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x17\n\x06run_id\x18\x07 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x32\n\x12reader_session_ids\x18\x08 \x03(\tB\x16\xbaH\x13\x92\x01\x10\x10\xe8\x07\"\x0br\t:\x04ses_\x98\x01\x1e:\x84\x01\xbaH\x80\x01\x1a~\n\x0fstage_set.files\x12%names no items, uploads or references\x1a\x44this.items.size() + this.uploads.size() + this.references.size() > 0\"L\n\x10StageSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"2\n\x10\x41ttachSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"M\n\x11\x41ttachSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"3\n\x11ReleaseSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"2\n\x12ReleaseSetResponse\x12\x1c\n\x14\x64\x65leted_object_count\x18\x01 \x01(\x05\"/\n\rGetSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"J\n\x0eGetSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"}\n\x0fReadFileRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\x12\x17\n\x06offset\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xd9\x01\n\x11UploadFileRequest\x12\x38\n\x04spec\x18\x01 \x01(\x0b\x32(.spawnmesh.attachment_blob.v1.UploadSpecH\x00\x12:\n\x05\x63hunk\x18\x02 \x01(\x0b\x32).spawnmesh.attachment_blob.v1.UploadChunkH\x00\x12<\n\x06\x66inish\x18\x03 \x01(\x0b\x32*.spawnmesh.attachment_blob.v1.UploadFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"J\n\x12UploadFileResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"5\n\x10GetUploadRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04upl_\x98\x01\x1e\"I\n\x11GetUploadResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"b\n\x0fListSetsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"f\n\x10ListSetsResponse\x12\x39\n\x04sets\x18\x01 \x03(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x18\x43reateDownloadUrlRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\"Y\n\x19\x43reateDownloadUrlResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x85\x01\n\x15\x43ollectGarbageRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x1e\n\nrequest_id\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x01\"U\n\x16\x43ollectGarbageResponse\x12;\n\x06\x63ounts\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.GarbageCounts\"\xf6\x02\n\rGarbageCounts\x12\x19\n\x11seen_object_count\x18\x01 \x01(\x03\x12\x1b\n\x13orphan_object_count\x18\x02 \x01(\x03\x12\x1c\n\x14unsettled_blob_count\x18\x03 \x01(\x03\x12 \n\x14unfinished_set_count\x18\x04 \x01(\x03\x42\x02\x18\x01\x12\x1b\n\x13unremoved_set_count\x18\x05 \x01(\x03\x12\x19\n\x11\x65xpired_set_count\x18\x06 \x01(\x03\x12\x1c\n\x14\x65xpired_upload_count\x18\x07 \x01(\x03\x12\x1e\n\x16orphan_multipart_count\x18\x08 \x01(\x03\x12\x1c\n\x14missing_object_count\x18\t \x01(\x03\x12\x1c\n\x14\x64\x61maged_object_count\x18\n \x01(\x03\x12\x1b\n\x13\x66orgotten_set_count\x18\x0b \x01(\x03\x12\x1e\n\x16refused_deletion_count\x18\x0c \x01(\x03\x32\xb9\r\n\x15\x41ttachmentBlobService\x12\x95\x01\n\nUploadFile\x12/.spawnmesh.attachment_blob.v1.UploadFileRequest\x1a\x30.spawnmesh.attachment_blob.v1.UploadFileResponse\"\"\xb2\xe1\x18\x08\n\x02\x01\x03 \x02\x38\x04\x82\xd3\xe4\x93\x02\x10\"\x0b/v1/uploads:\x01*(\x01\x12\x9c\x01\n\tGetUpload\x12..spawnmesh.attachment_blob.v1.GetUploadRequest\x1a/.spawnmesh.attachment_blob.v1.GetUploadResponse\".\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/uploads/{upload_id}\x12~\n\x08StageSet\x12-.spawnmesh.attachment_blob.v1.StageSetRequest\x1a..spawnmesh.attachment_blob.v1.StageSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\tAttachSet\x12..spawnmesh.attachment_blob.v1.AttachSetRequest\x1a/.spawnmesh.attachment_blob.v1.AttachSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\nReleaseSet\x12/.spawnmesh.attachment_blob.v1.ReleaseSetRequest\x1a\x30.spawnmesh.attachment_blob.v1.ReleaseSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xa1\x01\n\x06GetSet\x12+.spawnmesh.attachment_blob.v1.GetSetRequest\x1a,.spawnmesh.attachment_blob.v1.GetSetResponse\"<\x90\x02\x01\xb2\xe1\x18\x12\n\x03\x01\x03\x04\x12\x07session \x01\x38\x01\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/attachmentSets/{set_id}\x12\x93\x01\n\x08ListSets\x12-.spawnmesh.attachment_blob.v1.ListSetsRequest\x1a..spawnmesh.attachment_blob.v1.ListSetsResponse\"(\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/attachmentSets\x12\xb1\x01\n\x08ReadFile\x12-.spawnmesh.attachment_blob.v1.ReadFileRequest\x1a..spawnmesh.attachment_blob.v1.ReadFileResponse\"D\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x04\x82\xd3\xe4\x93\x02/\x12-/v1/attachmentSets/{set_id}/files/{name}:read0\x01\x12\xdd\x01\n\x11\x43reateDownloadUrl\x12\x36.spawnmesh.attachment_blob.v1.CreateDownloadUrlRequest\x1a\x37.spawnmesh.attachment_blob.v1.CreateDownloadUrlResponse\"W\x90\x02\x01\xb2\xe1\x18\x0b\n\x01\x01 \x02\x38\x02\x42\x02\x10\x01\x82\xd3\xe4\x93\x02?\":/v1/attachmentSets/{set_id}/files/{name}:createDownloadUrl:\x01*\x12\x8f\x02\n\x0e\x43ollectGarbage\x12\x33.spawnmesh.attachment_blob.v1.CollectGarbageRequest\x1a\x1d.google.longrunning.Operation\"\xa8\x01\x90\x02\x02\xca\x41`\n3spawnmesh.attachment_blob.v1.CollectGarbageResponse\x12)spawnmesh.operations.v1.OperationMetadata\xb2\xe1\x18\r\n\x01\x02 \x04\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02+\"&/v1/tenants/{tenant_id}:collectGarbage:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -94,6 +95,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEDOWNLOADURLREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001(\377\001'
   _globals['_COLLECTGARBAGEREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_COLLECTGARBAGEREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
+  _globals['_COLLECTGARBAGEREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_COLLECTGARBAGEREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\007r\005 \001(\200\001'
   _globals['_GARBAGECOUNTS'].fields_by_name['unfinished_set_count']._loaded_options = None
   _globals['_GARBAGECOUNTS'].fields_by_name['unfinished_set_count']._serialized_options = b'\030\001'
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['UploadFile']._loaded_options = None
@@ -115,51 +118,51 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CreateDownloadUrl']._loaded_options = None
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CreateDownloadUrl']._serialized_options = b'\220\002\001\262\341\030\013\n\001\001 \0028\002B\002\020\001\202\323\344\223\002?\":/v1/attachmentSets/{set_id}/files/{name}:createDownloadUrl:\001*'
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CollectGarbage']._loaded_options = None
-  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CollectGarbage']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004\202\323\344\223\002+\"&/v1/tenants/{tenant_id}:collectGarbage:\001*'
-  _globals['_ATTACHMENTLIMITS']._serialized_start=341
-  _globals['_ATTACHMENTLIMITS']._serialized_end=652
-  _globals['_STAGESETREQUEST']._serialized_start=655
-  _globals['_STAGESETREQUEST']._serialized_end=1210
-  _globals['_STAGESETRESPONSE']._serialized_start=1212
-  _globals['_STAGESETRESPONSE']._serialized_end=1288
-  _globals['_ATTACHSETREQUEST']._serialized_start=1290
-  _globals['_ATTACHSETREQUEST']._serialized_end=1340
-  _globals['_ATTACHSETRESPONSE']._serialized_start=1342
-  _globals['_ATTACHSETRESPONSE']._serialized_end=1419
-  _globals['_RELEASESETREQUEST']._serialized_start=1421
-  _globals['_RELEASESETREQUEST']._serialized_end=1472
-  _globals['_RELEASESETRESPONSE']._serialized_start=1474
-  _globals['_RELEASESETRESPONSE']._serialized_end=1524
-  _globals['_GETSETREQUEST']._serialized_start=1526
-  _globals['_GETSETREQUEST']._serialized_end=1573
-  _globals['_GETSETRESPONSE']._serialized_start=1575
-  _globals['_GETSETRESPONSE']._serialized_end=1649
-  _globals['_READFILEREQUEST']._serialized_start=1651
-  _globals['_READFILEREQUEST']._serialized_end=1776
-  _globals['_READFILERESPONSE']._serialized_start=1778
-  _globals['_READFILERESPONSE']._serialized_end=1810
-  _globals['_UPLOADFILEREQUEST']._serialized_start=1813
-  _globals['_UPLOADFILEREQUEST']._serialized_end=2030
-  _globals['_UPLOADFILERESPONSE']._serialized_start=2032
-  _globals['_UPLOADFILERESPONSE']._serialized_end=2106
-  _globals['_GETUPLOADREQUEST']._serialized_start=2108
-  _globals['_GETUPLOADREQUEST']._serialized_end=2161
-  _globals['_GETUPLOADRESPONSE']._serialized_start=2163
-  _globals['_GETUPLOADRESPONSE']._serialized_end=2236
-  _globals['_LISTSETSREQUEST']._serialized_start=2238
-  _globals['_LISTSETSREQUEST']._serialized_end=2336
-  _globals['_LISTSETSRESPONSE']._serialized_start=2338
-  _globals['_LISTSETSRESPONSE']._serialized_end=2440
-  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_start=2442
-  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_end=2526
-  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_start=2528
-  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_end=2617
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=2619
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=2720
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=2722
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=2807
-  _globals['_GARBAGECOUNTS']._serialized_start=2810
-  _globals['_GARBAGECOUNTS']._serialized_end=3184
-  _globals['_ATTACHMENTBLOBSERVICE']._serialized_start=3187
-  _globals['_ATTACHMENTBLOBSERVICE']._serialized_end=4823
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CollectGarbage']._serialized_options = b'\220\002\002\312A`\n3spawnmesh.attachment_blob.v1.CollectGarbageResponse\022)spawnmesh.operations.v1.OperationMetadata\262\341\030\r\n\001\002 \004B\006\032\004name\202\323\344\223\002+\"&/v1/tenants/{tenant_id}:collectGarbage:\001*'
+  _globals['_ATTACHMENTLIMITS']._serialized_start=378
+  _globals['_ATTACHMENTLIMITS']._serialized_end=689
+  _globals['_STAGESETREQUEST']._serialized_start=692
+  _globals['_STAGESETREQUEST']._serialized_end=1247
+  _globals['_STAGESETRESPONSE']._serialized_start=1249
+  _globals['_STAGESETRESPONSE']._serialized_end=1325
+  _globals['_ATTACHSETREQUEST']._serialized_start=1327
+  _globals['_ATTACHSETREQUEST']._serialized_end=1377
+  _globals['_ATTACHSETRESPONSE']._serialized_start=1379
+  _globals['_ATTACHSETRESPONSE']._serialized_end=1456
+  _globals['_RELEASESETREQUEST']._serialized_start=1458
+  _globals['_RELEASESETREQUEST']._serialized_end=1509
+  _globals['_RELEASESETRESPONSE']._serialized_start=1511
+  _globals['_RELEASESETRESPONSE']._serialized_end=1561
+  _globals['_GETSETREQUEST']._serialized_start=1563
+  _globals['_GETSETREQUEST']._serialized_end=1610
+  _globals['_GETSETRESPONSE']._serialized_start=1612
+  _globals['_GETSETRESPONSE']._serialized_end=1686
+  _globals['_READFILEREQUEST']._serialized_start=1688
+  _globals['_READFILEREQUEST']._serialized_end=1813
+  _globals['_READFILERESPONSE']._serialized_start=1815
+  _globals['_READFILERESPONSE']._serialized_end=1847
+  _globals['_UPLOADFILEREQUEST']._serialized_start=1850
+  _globals['_UPLOADFILEREQUEST']._serialized_end=2067
+  _globals['_UPLOADFILERESPONSE']._serialized_start=2069
+  _globals['_UPLOADFILERESPONSE']._serialized_end=2143
+  _globals['_GETUPLOADREQUEST']._serialized_start=2145
+  _globals['_GETUPLOADREQUEST']._serialized_end=2198
+  _globals['_GETUPLOADRESPONSE']._serialized_start=2200
+  _globals['_GETUPLOADRESPONSE']._serialized_end=2273
+  _globals['_LISTSETSREQUEST']._serialized_start=2275
+  _globals['_LISTSETSREQUEST']._serialized_end=2373
+  _globals['_LISTSETSRESPONSE']._serialized_start=2375
+  _globals['_LISTSETSRESPONSE']._serialized_end=2477
+  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_start=2479
+  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_end=2563
+  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_start=2565
+  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_end=2654
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=2657
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=2790
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=2792
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=2877
+  _globals['_GARBAGECOUNTS']._serialized_start=2880
+  _globals['_GARBAGECOUNTS']._serialized_end=3254
+  _globals['_ATTACHMENTBLOBSERVICE']._serialized_start=3257
+  _globals['_ATTACHMENTBLOBSERVICE']._serialized_end=4978
 # @@protoc_insertion_point(module_scope)

@@ -598,19 +598,23 @@ class CollectGarbageRequest(_message.Message):
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """The tenant. NOT_FOUND if it was not prepared."""
     dry_run: _builtins.bool
     """Count what would be done, and change nothing."""
+    request_id: _builtins.str
+    """Chosen by the caller for this operation. A repeat of the call has the same one."""
     def __init__(
         self,
         *,
         tenant_id: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "request_id", b"request_id", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -618,7 +622,9 @@ Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
 
 @_typing.final
 class CollectGarbageResponse(_message.Message):
-    """Response of CollectGarbage."""
+    """The response of an operation of CollectGarbage. Its `done_count` counts the objects that were
+    compared and the rows that were found; `total_count` is not known.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -642,7 +648,7 @@ Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y0
 
 @_typing.final
 class GarbageCounts(_message.Message):
-    """The counts of one comparison."""
+    """The counts of one collection."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

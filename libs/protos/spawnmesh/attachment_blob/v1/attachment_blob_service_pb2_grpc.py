@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -84,7 +85,7 @@ class AttachmentBlobServiceStub:
         self.CollectGarbage = channel.unary_unary(
                 '/spawnmesh.attachment_blob.v1.AttachmentBlobService/CollectGarbage',
                 request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageResponse.FromString,
+                response_deserializer=google_dot_longrunning_dot_operations__pb2.Operation.FromString,
                 _registered_method=True)
 
 
@@ -211,12 +212,15 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CollectGarbage(self, request, context):
-        """Compares a tenant's bucket with its rows in both directions, and repairs what interrupted work
-        left, once it is older than the grace period. The service also does this regularly by itself. A
-        row whose object is missing or has another size is counted, logged and kept: its bytes no
-        longer count as stored, and a sender of the same bytes heals all sets that have them. If S3
-        refuses a deletion, for example because of an object lock, it is logged and counted, and the
-        rest continues.
+        """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
+        what interrupted work left, once it is older than the grace period. The service also does this
+        regularly by itself; both can run at once. A row whose object is missing or has another size is
+        counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
+        heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
+        it is logged and counted, and the rest continues.
+        NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
+        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+        as it is kept; with another payload: REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -273,7 +277,7 @@ def add_AttachmentBlobServiceServicer_to_server(servicer, server):
             'CollectGarbage': grpc.unary_unary_rpc_method_handler(
                     servicer.CollectGarbage,
                     request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageRequest.FromString,
-                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageResponse.SerializeToString,
+                    response_serializer=google_dot_longrunning_dot_operations__pb2.Operation.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -547,7 +551,7 @@ class AttachmentBlobService:
             target,
             '/spawnmesh.attachment_blob.v1.AttachmentBlobService/CollectGarbage',
             spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageRequest.SerializeToString,
-            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageResponse.FromString,
+            google_dot_longrunning_dot_operations__pb2.Operation.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,6 +4,7 @@ isort:skip_file
 Attachment sets and the objects behind them, in one bucket for each tenant."""
 
 from collections import abc as _abc
+from google.longrunning import operations_pb2 as _operations_pb2
 from grpc import aio as _aio
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachment_blob_service_pb2
 import abc as _abc_1
@@ -115,13 +116,16 @@ class AttachmentBlobServiceStub:
     service's own access to S3 ends before and cannot be renewed now. DOWNLOAD_URLS_DISABLED if the
     tenant's policy gives URLs no lifetime.
     """
-    CollectGarbage: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]
-    """Compares a tenant's bucket with its rows in both directions, and repairs what interrupted work
-    left, once it is older than the grace period. The service also does this regularly by itself. A
-    row whose object is missing or has another size is counted, logged and kept: its bytes no
-    longer count as stored, and a sender of the same bytes heals all sets that have them. If S3
-    refuses a deletion, for example because of an object lock, it is logged and counted, and the
-    rest continues.
+    CollectGarbage: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _operations_pb2.Operation]
+    """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
+    what interrupted work left, once it is older than the grace period. The service also does this
+    regularly by itself; both can run at once. A row whose object is missing or has another size is
+    counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
+    heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
+    it is logged and counted, and the rest continues.
+    NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
+    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+    as it is kept; with another payload: REQUEST_ID_REUSED.
     """
 
 @_typing.type_check_only
@@ -211,13 +215,16 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     service's own access to S3 ends before and cannot be renewed now. DOWNLOAD_URLS_DISABLED if the
     tenant's policy gives URLs no lifetime.
     """
-    CollectGarbage: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]  # type: ignore[assignment]
-    """Compares a tenant's bucket with its rows in both directions, and repairs what interrupted work
-    left, once it is older than the grace period. The service also does this regularly by itself. A
-    row whose object is missing or has another size is counted, logged and kept: its bytes no
-    longer count as stored, and a sender of the same bytes heals all sets that have them. If S3
-    refuses a deletion, for example because of an object lock, it is logged and counted, and the
-    rest continues.
+    CollectGarbage: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _operations_pb2.Operation]  # type: ignore[assignment]
+    """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
+    what interrupted work left, once it is older than the grace period. The service also does this
+    regularly by itself; both can run at once. A row whose object is missing or has another size is
+    counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
+    heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
+    it is logged and counted, and the rest continues.
+    NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
+    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+    as it is kept; with another payload: REQUEST_ID_REUSED.
     """
 
 class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -364,13 +371,16 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _attachment_blob_service_pb2.CollectGarbageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_attachment_blob_service_pb2.CollectGarbageResponse, _abc.Awaitable[_attachment_blob_service_pb2.CollectGarbageResponse]]:
-        """Compares a tenant's bucket with its rows in both directions, and repairs what interrupted work
-        left, once it is older than the grace period. The service also does this regularly by itself. A
-        row whose object is missing or has another size is counted, logged and kept: its bytes no
-        longer count as stored, and a sender of the same bytes heals all sets that have them. If S3
-        refuses a deletion, for example because of an object lock, it is logged and counted, and the
-        rest continues.
+    ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
+        """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
+        what interrupted work left, once it is older than the grace period. The service also does this
+        regularly by itself; both can run at once. A row whose object is missing or has another size is
+        counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
+        heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
+        it is logged and counted, and the rest continues.
+        NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
+        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+        as it is kept; with another payload: REQUEST_ID_REUSED.
         """
 
 def add_AttachmentBlobServiceServicer_to_server(servicer: AttachmentBlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class JobServiceStub:
-    """Served by session, hook and transcript, beside their own services, each for its own jobs.
+    """Served by session, attachment-blob, transcript and hook, beside their own services, each for its
+    own jobs.
     """
 
     def __init__(self, channel):
@@ -53,7 +54,8 @@ class JobServiceStub:
 
 
 class JobServiceServicer:
-    """Served by session, hook and transcript, beside their own services, each for its own jobs.
+    """Served by session, attachment-blob, transcript and hook, beside their own services, each for its
+    own jobs.
     """
 
     def ListJobs(self, request, context):
@@ -107,7 +109,8 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService:
-    """Served by session, hook and transcript, beside their own services, each for its own jobs.
+    """Served by session, attachment-blob, transcript and hook, beside their own services, each for its
+    own jobs.
     """
 
     @staticmethod

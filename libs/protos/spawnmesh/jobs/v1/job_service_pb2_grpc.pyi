@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class JobServiceStub:
-    """Served by session, hook and transcript, beside their own services, each for its own jobs."""
+    """Served by session, attachment-blob, transcript and hook, beside their own services, each for its
+    own jobs.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -48,7 +50,9 @@ class JobServiceStub:
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
-    """Served by session, hook and transcript, beside their own services, each for its own jobs."""
+    """Served by session, attachment-blob, transcript and hook, beside their own services, each for its
+    own jobs.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListJobs: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ListJobsRequest, _job_service_pb2.ListJobsResponse]  # type: ignore[assignment]
@@ -65,7 +69,9 @@ class JobServiceAsyncStub(JobServiceStub):
     """
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Served by session, hook and transcript, beside their own services, each for its own jobs."""
+    """Served by session, attachment-blob, transcript and hook, beside their own services, each for its
+    own jobs.
+    """
 
     @_abc_1.abstractmethod
     def ListJobs(

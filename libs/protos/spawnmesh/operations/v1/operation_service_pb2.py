@@ -31,7 +31,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/operations/v1/operation_service.proto\x12\x17spawnmesh.operations.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8b\x03\n\x11OperationMetadata\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63\x61ncel_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\x07 \x01(\x03\x12\x13\n\x0btotal_count\x18\x08 \x01(\x03\x12.\n\x10partial_response\x18\t \x01(\x0b\x32\x14.google.protobuf.Any\x12\x14\n\x0cretry_reason\x18\n \x01(\t\x12%\n\x07request\x18\x0b \x01(\x0b\x32\x14.google.protobuf.Any\"]\n\x13GetOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\xb3\x01\n\x15ListOperationsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\tB\"\xbaH\x1fr\x1dR\x00R\x0b\x64one = trueR\x0c\x64one = false\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12)\n\x04name\x18\x04 \x01(\tB\x1b\xbaH\x18r\x16(@2\x12^services/[a-z-]+$\"d\n\x16ListOperationsResponse\x12\x31\n\noperations\x18\x01 \x03(\x0b\x32\x1d.google.longrunning.Operation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x99\x01\n\x14WaitOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"`\n\x16\x43\x61ncelOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x43\x61ncelOperationResponse\"`\n\x16\x44\x65leteOperationRequest\x12\x46\n\x04name\x18\x01 \x01(\tB8\xbaH5r3(\x80\x01\x32.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x44\x65leteOperationResponse2\xf1\x06\n\x10OperationService\x12\x95\x01\n\x0cGetOperation\x12,.spawnmesh.operations.v1.GetOperationRequest\x1a\x1d.google.longrunning.Operation\"8\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=services/*/operations/*}\x12\xa9\x01\n\x0eListOperations\x12..spawnmesh.operations.v1.ListOperationsRequest\x1a/.spawnmesh.operations.v1.ListOperationsResponse\"6\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\"\x12 /v1/{name=services/*}/operations\x12\x9c\x01\n\rWaitOperation\x12-.spawnmesh.operations.v1.WaitOperationRequest\x1a\x1d.google.longrunning.Operation\"=\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02)\x12\'/v1/{name=services/*/operations/*}:wait\x12\xc0\x01\n\x0f\x43\x61ncelOperation\x12/.spawnmesh.operations.v1.CancelOperationRequest\x1a\x30.spawnmesh.operations.v1.CancelOperationResponse\"J\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02.\")/v1/{name=services/*/operations/*}:cancel:\x01*\x12\xb6\x01\n\x0f\x44\x65leteOperation\x12/.spawnmesh.operations.v1.DeleteOperationRequest\x1a\x30.spawnmesh.operations.v1.DeleteOperationResponse\"@\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02$*\"/v1/{name=services/*/operations/*}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/operations/v1/operation_service.proto\x12\x17spawnmesh.operations.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8b\x03\n\x11OperationMetadata\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63\x61ncel_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\x07 \x01(\x03\x12\x13\n\x0btotal_count\x18\x08 \x01(\x03\x12.\n\x10partial_response\x18\t \x01(\x0b\x32\x14.google.protobuf.Any\x12\x14\n\x0cretry_reason\x18\n \x01(\t\x12%\n\x07request\x18\x0b \x01(\x0b\x32\x14.google.protobuf.Any\"x\n\x13GetOperationRequest\x12\x61\n\x04name\x18\x01 \x01(\tBS\xbaHPrN(\x80\x01\x32I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$\"\xcf\x01\n\x15ListOperationsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\tB\"\xbaH\x1fr\x1dR\x00R\x0b\x64one = trueR\x0c\x64one = false\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12\x45\n\x04name\x18\x04 \x01(\tB7\xbaH4r2(\x80\x01\x32-^services/[a-z-]+(/tenants/[a-z0-9-]{2,39})?$\"d\n\x16ListOperationsResponse\x12\x31\n\noperations\x18\x01 \x03(\x0b\x32\x1d.google.longrunning.Operation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb4\x01\n\x14WaitOperationRequest\x12\x61\n\x04name\x18\x01 \x01(\tBS\xbaHPrN(\x80\x01\x32I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"{\n\x16\x43\x61ncelOperationRequest\x12\x61\n\x04name\x18\x01 \x01(\tBS\xbaHPrN(\x80\x01\x32I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x43\x61ncelOperationResponse\"{\n\x16\x44\x65leteOperationRequest\x12\x61\n\x04name\x18\x01 \x01(\tBS\xbaHPrN(\x80\x01\x32I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$\"\x19\n\x17\x44\x65leteOperationResponse2\xf4\x08\n\x10OperationService\x12\xc6\x01\n\x0cGetOperation\x12,.spawnmesh.operations.v1.GetOperationRequest\x1a\x1d.google.longrunning.Operation\"i\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x01\x38\x01\x82\xd3\xe4\x93\x02T\x12\"/v1/{name=services/*/operations/*}Z.\x12,/v1/{name=services/*/tenants/*/operations/*}\x12\xd8\x01\n\x0eListOperations\x12..spawnmesh.operations.v1.ListOperationsRequest\x1a/.spawnmesh.operations.v1.ListOperationsResponse\"e\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x01\x38\x01\x82\xd3\xe4\x93\x02P\x12 /v1/{name=services/*}/operationsZ,\x12*/v1/{name=services/*/tenants/*}/operations\x12\xd2\x01\n\rWaitOperation\x12-.spawnmesh.operations.v1.WaitOperationRequest\x1a\x1d.google.longrunning.Operation\"s\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x01\x38\x07\x82\xd3\xe4\x93\x02^\x12\'/v1/{name=services/*/operations/*}:waitZ3\x12\x31/v1/{name=services/*/tenants/*/operations/*}:wait\x12\xfc\x01\n\x0f\x43\x61ncelOperation\x12/.spawnmesh.operations.v1.CancelOperationRequest\x1a\x30.spawnmesh.operations.v1.CancelOperationResponse\"\x85\x01\x90\x02\x02\xb2\xe1\x18\x10\n\x02\x01\x02 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02h\")/v1/{name=services/*/operations/*}:cancel:\x01*Z8\"3/v1/{name=services/*/tenants/*/operations/*}:cancel:\x01*\x12\xe7\x01\n\x0f\x44\x65leteOperation\x12/.spawnmesh.operations.v1.DeleteOperationRequest\x1a\x30.spawnmesh.operations.v1.DeleteOperationResponse\"q\x90\x02\x02\xb2\xe1\x18\x10\n\x02\x01\x02 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02T*\"/v1/{name=services/*/operations/*}Z.*,/v1/{name=services/*/tenants/*/operations/*}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,7 +39,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.operations.v1.ope
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETOPERATIONREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_GETOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272H5r3(\200\0012.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$'
+  _globals['_GETOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272HPrN(\200\0012I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$'
   _globals['_LISTOPERATIONSREQUEST'].fields_by_name['filter']._loaded_options = None
   _globals['_LISTOPERATIONSREQUEST'].fields_by_name['filter']._serialized_options = b'\272H\037r\035R\000R\013done = trueR\014done = false'
   _globals['_LISTOPERATIONSREQUEST'].fields_by_name['page_size']._loaded_options = None
@@ -47,43 +47,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTOPERATIONSREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTOPERATIONSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\004'
   _globals['_LISTOPERATIONSREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_LISTOPERATIONSREQUEST'].fields_by_name['name']._serialized_options = b'\272H\030r\026(@2\022^services/[a-z-]+$'
+  _globals['_LISTOPERATIONSREQUEST'].fields_by_name['name']._serialized_options = b'\272H4r2(\200\0012-^services/[a-z-]+(/tenants/[a-z0-9-]{2,39})?$'
   _globals['_WAITOPERATIONREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_WAITOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272H5r3(\200\0012.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$'
+  _globals['_WAITOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272HPrN(\200\0012I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$'
   _globals['_WAITOPERATIONREQUEST'].fields_by_name['timeout']._loaded_options = None
   _globals['_WAITOPERATIONREQUEST'].fields_by_name['timeout']._serialized_options = b'\272H\n\252\001\007\"\003\010\330\0042\000'
   _globals['_CANCELOPERATIONREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_CANCELOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272H5r3(\200\0012.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$'
+  _globals['_CANCELOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272HPrN(\200\0012I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$'
   _globals['_DELETEOPERATIONREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_DELETEOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272H5r3(\200\0012.^services/[a-z-]+/operations/opr_[0-9a-z]{26}$'
+  _globals['_DELETEOPERATIONREQUEST'].fields_by_name['name']._serialized_options = b'\272HPrN(\200\0012I^services/[a-z-]+/(tenants/[a-z0-9-]{2,39}/)?operations/opr_[0-9a-z]{26}$'
   _globals['_OPERATIONSERVICE'].methods_by_name['GetOperation']._loaded_options = None
-  _globals['_OPERATIONSERVICE'].methods_by_name['GetOperation']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002$\022\"/v1/{name=services/*/operations/*}'
+  _globals['_OPERATIONSERVICE'].methods_by_name['GetOperation']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0018\001\202\323\344\223\002T\022\"/v1/{name=services/*/operations/*}Z.\022,/v1/{name=services/*/tenants/*/operations/*}'
   _globals['_OPERATIONSERVICE'].methods_by_name['ListOperations']._loaded_options = None
-  _globals['_OPERATIONSERVICE'].methods_by_name['ListOperations']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\"\022 /v1/{name=services/*}/operations'
+  _globals['_OPERATIONSERVICE'].methods_by_name['ListOperations']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0018\001\202\323\344\223\002P\022 /v1/{name=services/*}/operationsZ,\022*/v1/{name=services/*/tenants/*}/operations'
   _globals['_OPERATIONSERVICE'].methods_by_name['WaitOperation']._loaded_options = None
-  _globals['_OPERATIONSERVICE'].methods_by_name['WaitOperation']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\007\202\323\344\223\002)\022\'/v1/{name=services/*/operations/*}:wait'
+  _globals['_OPERATIONSERVICE'].methods_by_name['WaitOperation']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0018\007\202\323\344\223\002^\022\'/v1/{name=services/*/operations/*}:waitZ3\0221/v1/{name=services/*/tenants/*/operations/*}:wait'
   _globals['_OPERATIONSERVICE'].methods_by_name['CancelOperation']._loaded_options = None
-  _globals['_OPERATIONSERVICE'].methods_by_name['CancelOperation']._serialized_options = b'\220\002\002\262\341\030\017\n\001\001 \0028\002B\006\032\004name\202\323\344\223\002.\")/v1/{name=services/*/operations/*}:cancel:\001*'
+  _globals['_OPERATIONSERVICE'].methods_by_name['CancelOperation']._serialized_options = b'\220\002\002\262\341\030\020\n\002\001\002 \0028\002B\006\032\004name\202\323\344\223\002h\")/v1/{name=services/*/operations/*}:cancel:\001*Z8\"3/v1/{name=services/*/tenants/*/operations/*}:cancel:\001*'
   _globals['_OPERATIONSERVICE'].methods_by_name['DeleteOperation']._loaded_options = None
-  _globals['_OPERATIONSERVICE'].methods_by_name['DeleteOperation']._serialized_options = b'\220\002\002\262\341\030\017\n\001\001 \0028\002B\006\032\004name\202\323\344\223\002$*\"/v1/{name=services/*/operations/*}'
+  _globals['_OPERATIONSERVICE'].methods_by_name['DeleteOperation']._serialized_options = b'\220\002\002\262\341\030\020\n\002\001\002 \0028\002B\006\032\004name\202\323\344\223\002T*\"/v1/{name=services/*/operations/*}Z.*,/v1/{name=services/*/tenants/*/operations/*}'
   _globals['_OPERATIONMETADATA']._serialized_start=299
   _globals['_OPERATIONMETADATA']._serialized_end=694
   _globals['_GETOPERATIONREQUEST']._serialized_start=696
-  _globals['_GETOPERATIONREQUEST']._serialized_end=789
-  _globals['_LISTOPERATIONSREQUEST']._serialized_start=792
-  _globals['_LISTOPERATIONSREQUEST']._serialized_end=971
-  _globals['_LISTOPERATIONSRESPONSE']._serialized_start=973
-  _globals['_LISTOPERATIONSRESPONSE']._serialized_end=1073
-  _globals['_WAITOPERATIONREQUEST']._serialized_start=1076
-  _globals['_WAITOPERATIONREQUEST']._serialized_end=1229
-  _globals['_CANCELOPERATIONREQUEST']._serialized_start=1231
-  _globals['_CANCELOPERATIONREQUEST']._serialized_end=1327
-  _globals['_CANCELOPERATIONRESPONSE']._serialized_start=1329
-  _globals['_CANCELOPERATIONRESPONSE']._serialized_end=1354
-  _globals['_DELETEOPERATIONREQUEST']._serialized_start=1356
-  _globals['_DELETEOPERATIONREQUEST']._serialized_end=1452
-  _globals['_DELETEOPERATIONRESPONSE']._serialized_start=1454
-  _globals['_DELETEOPERATIONRESPONSE']._serialized_end=1479
-  _globals['_OPERATIONSERVICE']._serialized_start=1482
-  _globals['_OPERATIONSERVICE']._serialized_end=2363
+  _globals['_GETOPERATIONREQUEST']._serialized_end=816
+  _globals['_LISTOPERATIONSREQUEST']._serialized_start=819
+  _globals['_LISTOPERATIONSREQUEST']._serialized_end=1026
+  _globals['_LISTOPERATIONSRESPONSE']._serialized_start=1028
+  _globals['_LISTOPERATIONSRESPONSE']._serialized_end=1128
+  _globals['_WAITOPERATIONREQUEST']._serialized_start=1131
+  _globals['_WAITOPERATIONREQUEST']._serialized_end=1311
+  _globals['_CANCELOPERATIONREQUEST']._serialized_start=1313
+  _globals['_CANCELOPERATIONREQUEST']._serialized_end=1436
+  _globals['_CANCELOPERATIONRESPONSE']._serialized_start=1438
+  _globals['_CANCELOPERATIONRESPONSE']._serialized_end=1463
+  _globals['_DELETEOPERATIONREQUEST']._serialized_start=1465
+  _globals['_DELETEOPERATIONREQUEST']._serialized_end=1588
+  _globals['_DELETEOPERATIONRESPONSE']._serialized_start=1590
+  _globals['_DELETEOPERATIONRESPONSE']._serialized_end=1615
+  _globals['_OPERATIONSERVICE']._serialized_start=1618
+  _globals['_OPERATIONSERVICE']._serialized_end=2758
 # @@protoc_insertion_point(module_scope)

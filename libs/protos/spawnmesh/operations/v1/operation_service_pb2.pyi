@@ -141,7 +141,10 @@ class ListOperationsRequest(_message.Message):
     as it was. INVALID_REQUEST for any other value.
     """
     name: _builtins.str
-    """The service, such as `services/transcript`."""
+    """The service, such as `services/transcript`, for the operations of the caller's tenant. For those
+    of operators of the mesh: the service and the tenant, such as
+    `services/attachment-blob/tenants/t-1`. NOT_FOUND for any other caller.
+    """
     def __init__(
         self,
         *,

@@ -27,9 +27,9 @@ if _version_not_supported:
 
 
 class OperationServiceStub:
-    """Served by transcript, beside its own services, for the operations that its RPCs started. An RPC
-    that starts one answers `google.longrunning.Operation`, and its option `operation_info` names the
-    message in `response`. `metadata` is OperationMetadata.
+    """Served by transcript and attachment-blob, beside their own services, for the operations that their
+    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
@@ -37,6 +37,9 @@ class OperationServiceStub:
     `retry_reason` says why. After about an hour of that it fails.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
+    - Operations that operators of the mesh start on a tenant are apart from those of its clients:
+    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
+    are NOT_FOUND.
     - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
     So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
@@ -79,9 +82,9 @@ class OperationServiceStub:
 
 
 class OperationServiceServicer:
-    """Served by transcript, beside its own services, for the operations that its RPCs started. An RPC
-    that starts one answers `google.longrunning.Operation`, and its option `operation_info` names the
-    message in `response`. `metadata` is OperationMetadata.
+    """Served by transcript and attachment-blob, beside their own services, for the operations that their
+    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
@@ -89,6 +92,9 @@ class OperationServiceServicer:
     `retry_reason` says why. After about an hour of that it fails.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
+    - Operations that operators of the mesh start on a tenant are apart from those of its clients:
+    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
+    are NOT_FOUND.
     - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
     So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
@@ -177,9 +183,9 @@ def add_OperationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OperationService:
-    """Served by transcript, beside its own services, for the operations that its RPCs started. An RPC
-    that starts one answers `google.longrunning.Operation`, and its option `operation_info` names the
-    message in `response`. `metadata` is OperationMetadata.
+    """Served by transcript and attachment-blob, beside their own services, for the operations that their
+    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
@@ -187,6 +193,9 @@ class OperationService:
     `retry_reason` says why. After about an hour of that it fails.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
+    - Operations that operators of the mesh start on a tenant are apart from those of its clients:
+    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
+    are NOT_FOUND.
     - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
     So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.

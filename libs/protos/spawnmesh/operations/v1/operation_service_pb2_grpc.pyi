@@ -28,9 +28,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class OperationServiceStub:
-    """Served by transcript, beside its own services, for the operations that its RPCs started. An RPC
-    that starts one answers `google.longrunning.Operation`, and its option `operation_info` names the
-    message in `response`. `metadata` is OperationMetadata.
+    """Served by transcript and attachment-blob, beside their own services, for the operations that their
+    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
@@ -38,6 +38,9 @@ class OperationServiceStub:
       `retry_reason` says why. After about an hour of that it fails.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
+    - Operations that operators of the mesh start on a tenant are apart from those of its clients:
+      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
+      are NOT_FOUND.
     - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
       So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
@@ -76,9 +79,9 @@ class OperationServiceStub:
 
 @_typing.type_check_only
 class OperationServiceAsyncStub(OperationServiceStub):
-    """Served by transcript, beside its own services, for the operations that its RPCs started. An RPC
-    that starts one answers `google.longrunning.Operation`, and its option `operation_info` names the
-    message in `response`. `metadata` is OperationMetadata.
+    """Served by transcript and attachment-blob, beside their own services, for the operations that their
+    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
@@ -86,6 +89,9 @@ class OperationServiceAsyncStub(OperationServiceStub):
       `retry_reason` says why. After about an hour of that it fails.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
+    - Operations that operators of the mesh start on a tenant are apart from those of its clients:
+      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
+      are NOT_FOUND.
     - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
       So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
@@ -120,9 +126,9 @@ class OperationServiceAsyncStub(OperationServiceStub):
     """
 
 class OperationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Served by transcript, beside its own services, for the operations that its RPCs started. An RPC
-    that starts one answers `google.longrunning.Operation`, and its option `operation_info` names the
-    message in `response`. `metadata` is OperationMetadata.
+    """Served by transcript and attachment-blob, beside their own services, for the operations that their
+    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
@@ -130,6 +136,9 @@ class OperationServiceServicer(metaclass=_abc_1.ABCMeta):
       `retry_reason` says why. After about an hour of that it fails.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
+    - Operations that operators of the mesh start on a tenant are apart from those of its clients:
+      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
+      are NOT_FOUND.
     - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
       So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.

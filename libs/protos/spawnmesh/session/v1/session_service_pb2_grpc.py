@@ -241,11 +241,12 @@ class SessionServiceServicer:
     def DeleteSession(self, request, context):
         """Deletes the session and its descendants. Live runs are killed, and from the response on the
         sessions are NOT_FOUND. Their transcripts and files, also kept ones, are deleted before the
-        response if those services answer within the deadline, otherwise later by this service. A call
-        that is cut off may have deleted a part of a large family, and the session itself last; a
-        repeat continues. The request ids are remembered for 24 h more. Idempotent: a deleted session
-        returns counts of 0, and NOT_FOUND once it is forgotten. The service deletes sessions by
-        itself, the tenant's `delete_after` after their end.
+        response if those services answer within the deadline, otherwise later by this service. More
+        than 500 sessions are deleted in parts, the session itself last. If such a call is cut off
+        after its first part, this service deletes the rest by itself; a repeat does so at once. The
+        request ids are remembered for 24 h more. Idempotent: a deleted session returns counts of 0,
+        and NOT_FOUND once it is forgotten. The service deletes sessions by itself, the tenant's
+        `delete_after` after their end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -137,11 +137,12 @@ class SessionServiceStub:
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]
     """Deletes the session and its descendants. Live runs are killed, and from the response on the
     sessions are NOT_FOUND. Their transcripts and files, also kept ones, are deleted before the
-    response if those services answer within the deadline, otherwise later by this service. A call
-    that is cut off may have deleted a part of a large family, and the session itself last; a
-    repeat continues. The request ids are remembered for 24 h more. Idempotent: a deleted session
-    returns counts of 0, and NOT_FOUND once it is forgotten. The service deletes sessions by
-    itself, the tenant's `delete_after` after their end.
+    response if those services answer within the deadline, otherwise later by this service. More
+    than 500 sessions are deleted in parts, the session itself last. If such a call is cut off
+    after its first part, this service deletes the rest by itself; a repeat does so at once. The
+    request ids are remembered for 24 h more. Idempotent: a deleted session returns counts of 0,
+    and NOT_FOUND once it is forgotten. The service deletes sessions by itself, the tenant's
+    `delete_after` after their end.
     """
 
 @_typing.type_check_only
@@ -252,11 +253,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Deletes the session and its descendants. Live runs are killed, and from the response on the
     sessions are NOT_FOUND. Their transcripts and files, also kept ones, are deleted before the
-    response if those services answer within the deadline, otherwise later by this service. A call
-    that is cut off may have deleted a part of a large family, and the session itself last; a
-    repeat continues. The request ids are remembered for 24 h more. Idempotent: a deleted session
-    returns counts of 0, and NOT_FOUND once it is forgotten. The service deletes sessions by
-    itself, the tenant's `delete_after` after their end.
+    response if those services answer within the deadline, otherwise later by this service. More
+    than 500 sessions are deleted in parts, the session itself last. If such a call is cut off
+    after its first part, this service deletes the rest by itself; a repeat does so at once. The
+    request ids are remembered for 24 h more. Idempotent: a deleted session returns counts of 0,
+    and NOT_FOUND once it is forgotten. The service deletes sessions by itself, the tenant's
+    `delete_after` after their end.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -430,11 +432,12 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_service_pb2.DeleteSessionResponse, _abc.Awaitable[_session_service_pb2.DeleteSessionResponse]]:
         """Deletes the session and its descendants. Live runs are killed, and from the response on the
         sessions are NOT_FOUND. Their transcripts and files, also kept ones, are deleted before the
-        response if those services answer within the deadline, otherwise later by this service. A call
-        that is cut off may have deleted a part of a large family, and the session itself last; a
-        repeat continues. The request ids are remembered for 24 h more. Idempotent: a deleted session
-        returns counts of 0, and NOT_FOUND once it is forgotten. The service deletes sessions by
-        itself, the tenant's `delete_after` after their end.
+        response if those services answer within the deadline, otherwise later by this service. More
+        than 500 sessions are deleted in parts, the session itself last. If such a call is cut off
+        after its first part, this service deletes the rest by itself; a repeat does so at once. The
+        request ids are remembered for 24 h more. Idempotent: a deleted session returns counts of 0,
+        and NOT_FOUND once it is forgotten. The service deletes sessions by itself, the tenant's
+        `delete_after` after their end.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -60,7 +60,7 @@ class CallLimits(_message.Message):
 
     @_builtins.property
     def generate(self) -> Global___ClassLimits:
-        """RPCs that wait for a model or a plugin: Generate, CompactTranscript and TestPlugin."""
+        """RPCs that wait for a model or a plugin: Generate, CompactAsWriter and TestPlugin."""
 
     @_builtins.property
     def watch(self) -> Global___ClassLimits:

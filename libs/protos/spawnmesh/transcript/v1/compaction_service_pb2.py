@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.transcript.v1 import context_pb2 as spawnmesh_dot_transcript_dot_v1_dot_context__pb2
 from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/transcript/v1/compaction_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a spawnmesh/policy/v1/policy.proto\x1a%spawnmesh/transcript/v1/context.proto\x1a#spawnmesh/transcript/v1/entry.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"\xce\x01\n\x18\x43ompactTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x33\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaim\x12!\n\x06models\x18\x03 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x36\n\nfresh_tail\x18\x04 \x01(\x0b\x32\".spawnmesh.transcript.v1.FreshTail\"\x9e\x01\n\x19\x43ompactTranscriptResponse\x12/\n\x07summary\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x12\n\nrefused_by\x18\x02 \x01(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12+\n\x04head\x18\x04 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"\x99\x01\n\x14\x45xpandSummaryRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12 \n\x08\x65ntry_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"a\n\x15\x45xpandSummaryResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\x8d\x03\n\x11\x43ompactionService\x12\xb7\x01\n\x11\x43ompactTranscript\x12\x31.spawnmesh.transcript.v1.CompactTranscriptRequest\x1a\x32.spawnmesh.transcript.v1.CompactTranscriptResponse\";\xb2\xe1\x18\x08\n\x02\x01\x03 \x02\x38\x06\x82\xd3\xe4\x93\x02)\"$/v1/transcripts/{session_id}:compact:\x01*\x12\xbd\x01\n\rExpandSummary\x12-.spawnmesh.transcript.v1.ExpandSummaryRequest\x1a..spawnmesh.transcript.v1.ExpandSummaryResponse\"M\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x82\xd3\xe4\x93\x02\x38\x12\x36/v1/transcripts/{session_id}/entries/{entry_id}:expandb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/transcript/v1/compaction_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a spawnmesh/policy/v1/policy.proto\x1a%spawnmesh/transcript/v1/context.proto\x1a#spawnmesh/transcript/v1/entry.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"\xb9\x01\n\x18\x43ompactTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12!\n\x06models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x36\n\nfresh_tail\x18\x03 \x01(\x0b\x32\".spawnmesh.transcript.v1.FreshTail\x12\x1e\n\nrequest_id\x18\x04 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x01\"\xac\x01\n\x19\x43ompactTranscriptResponse\x12\x18\n\x10summary_entry_id\x18\x01 \x01(\t\x12\x13\n\x0bsummary_seq\x18\x02 \x01(\x03\x12\x1b\n\x13summary_token_count\x18\x03 \x01(\x03\x12\x1e\n\x16summarized_entry_count\x18\x04 \x01(\x03\x12\x12\n\nrefused_by\x18\x05 \x01(\t\x12\x0f\n\x07refusal\x18\x06 \x01(\t\"\xd4\x01\n\x16\x43ompactAsWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x06models\x18\x03 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x36\n\nfresh_tail\x18\x04 \x01(\x0b\x32\".spawnmesh.transcript.v1.FreshTail\"\x9c\x01\n\x17\x43ompactAsWriterResponse\x12/\n\x07summary\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x12\n\nrefused_by\x18\x02 \x01(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12+\n\x04head\x18\x04 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"\x99\x01\n\x14\x45xpandSummaryRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12 \n\x08\x65ntry_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"a\n\x15\x45xpandSummaryResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xe5\x04\n\x11\x43ompactionService\x12\x8e\x02\n\x11\x43ompactTranscript\x12\x31.spawnmesh.transcript.v1.CompactTranscriptRequest\x1a\x1d.google.longrunning.Operation\"\xa6\x01\x90\x02\x02\xca\x41^\n1spawnmesh.transcript.v1.CompactTranscriptResponse\x12)spawnmesh.operations.v1.OperationMetadata\xb2\xe1\x18\x0f\n\x01\x01 \x02\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02)\"$/v1/transcripts/{session_id}:compact:\x01*\x12\x7f\n\x0f\x43ompactAsWriter\x12/.spawnmesh.transcript.v1.CompactAsWriterRequest\x1a\x30.spawnmesh.transcript.v1.CompactAsWriterResponse\"\t\xb2\xe1\x18\x05\n\x01\x03\x38\x06\x12\xbd\x01\n\rExpandSummary\x12-.spawnmesh.transcript.v1.ExpandSummaryRequest\x1a..spawnmesh.transcript.v1.ExpandSummaryResponse\"M\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x82\xd3\xe4\x93\x02\x38\x12\x36/v1/transcripts/{session_id}/entries/{entry_id}:expandb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,6 +42,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMPACTTRANSCRIPTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_COMPACTTRANSCRIPTREQUEST'].fields_by_name['models']._loaded_options = None
   _globals['_COMPACTTRANSCRIPTREQUEST'].fields_by_name['models']._serialized_options = b'\272H\016\222\001\013\020\020\"\007r\005\020\001(\200\002'
+  _globals['_COMPACTTRANSCRIPTREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_COMPACTTRANSCRIPTREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\007r\005 \001(\200\001'
+  _globals['_COMPACTASWRITERREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_COMPACTASWRITERREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
+  _globals['_COMPACTASWRITERREQUEST'].fields_by_name['claim']._loaded_options = None
+  _globals['_COMPACTASWRITERREQUEST'].fields_by_name['claim']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_COMPACTASWRITERREQUEST'].fields_by_name['models']._loaded_options = None
+  _globals['_COMPACTASWRITERREQUEST'].fields_by_name['models']._serialized_options = b'\272H\016\222\001\013\020\020\"\007r\005\020\001(\200\002'
   _globals['_EXPANDSUMMARYREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_EXPANDSUMMARYREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_EXPANDSUMMARYREQUEST'].fields_by_name['entry_id']._loaded_options = None
@@ -50,17 +59,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPANDSUMMARYREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_EXPANDSUMMARYREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\004'
   _globals['_COMPACTIONSERVICE'].methods_by_name['CompactTranscript']._loaded_options = None
-  _globals['_COMPACTIONSERVICE'].methods_by_name['CompactTranscript']._serialized_options = b'\262\341\030\010\n\002\001\003 \0028\006\202\323\344\223\002)\"$/v1/transcripts/{session_id}:compact:\001*'
+  _globals['_COMPACTIONSERVICE'].methods_by_name['CompactTranscript']._serialized_options = b'\220\002\002\312A^\n1spawnmesh.transcript.v1.CompactTranscriptResponse\022)spawnmesh.operations.v1.OperationMetadata\262\341\030\017\n\001\001 \0028\002B\006\032\004name\202\323\344\223\002)\"$/v1/transcripts/{session_id}:compact:\001*'
+  _globals['_COMPACTIONSERVICE'].methods_by_name['CompactAsWriter']._loaded_options = None
+  _globals['_COMPACTIONSERVICE'].methods_by_name['CompactAsWriter']._serialized_options = b'\262\341\030\005\n\001\0038\006'
   _globals['_COMPACTIONSERVICE'].methods_by_name['ExpandSummary']._loaded_options = None
   _globals['_COMPACTIONSERVICE'].methods_by_name['ExpandSummary']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\005\202\323\344\223\0028\0226/v1/transcripts/{session_id}/entries/{entry_id}:expand'
-  _globals['_COMPACTTRANSCRIPTREQUEST']._serialized_start=297
-  _globals['_COMPACTTRANSCRIPTREQUEST']._serialized_end=503
-  _globals['_COMPACTTRANSCRIPTRESPONSE']._serialized_start=506
-  _globals['_COMPACTTRANSCRIPTRESPONSE']._serialized_end=664
-  _globals['_EXPANDSUMMARYREQUEST']._serialized_start=667
-  _globals['_EXPANDSUMMARYREQUEST']._serialized_end=820
-  _globals['_EXPANDSUMMARYRESPONSE']._serialized_start=822
-  _globals['_EXPANDSUMMARYRESPONSE']._serialized_end=919
-  _globals['_COMPACTIONSERVICE']._serialized_start=922
-  _globals['_COMPACTIONSERVICE']._serialized_end=1319
+  _globals['_COMPACTTRANSCRIPTREQUEST']._serialized_start=334
+  _globals['_COMPACTTRANSCRIPTREQUEST']._serialized_end=519
+  _globals['_COMPACTTRANSCRIPTRESPONSE']._serialized_start=522
+  _globals['_COMPACTTRANSCRIPTRESPONSE']._serialized_end=694
+  _globals['_COMPACTASWRITERREQUEST']._serialized_start=697
+  _globals['_COMPACTASWRITERREQUEST']._serialized_end=909
+  _globals['_COMPACTASWRITERRESPONSE']._serialized_start=912
+  _globals['_COMPACTASWRITERRESPONSE']._serialized_end=1068
+  _globals['_EXPANDSUMMARYREQUEST']._serialized_start=1071
+  _globals['_EXPANDSUMMARYREQUEST']._serialized_end=1224
+  _globals['_EXPANDSUMMARYRESPONSE']._serialized_start=1226
+  _globals['_EXPANDSUMMARYRESPONSE']._serialized_end=1323
+  _globals['_COMPACTIONSERVICE']._serialized_start=1326
+  _globals['_COMPACTIONSERVICE']._serialized_end=1939
 # @@protoc_insertion_point(module_scope)

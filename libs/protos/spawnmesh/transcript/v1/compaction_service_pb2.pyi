@@ -28,6 +28,90 @@ class CompactTranscriptRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    FRESH_TAIL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    request_id: _builtins.str
+    """Chosen by the caller for this operation. A repeat of the call has the same one."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The models to call, in order, as `provider/model` or alias. Empty means the router's primary."""
+
+    @_builtins.property
+    def fresh_tail(self) -> _context_pb2.FreshTail:
+        """The part that stays unchanged."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        fresh_tail: _context_pb2.FreshTail | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fresh_tail", b"fresh_tail"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh_tail", b"fresh_tail", "models", b"models", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactTranscriptRequest: _TypeAlias = CompactTranscriptRequest  # noqa: Y015
+
+@_typing.final
+class CompactTranscriptResponse(_message.Message):
+    """The response of an operation of CompactTranscript. Its `done_count` and `total_count` count
+    messages and notes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARY_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    SUMMARY_SEQ_FIELD_NUMBER: _builtins.int
+    SUMMARY_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    SUMMARIZED_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    REFUSED_BY_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    summary_entry_id: _builtins.str
+    """The entry of the newest summary, if one was appended since the operation began: ExpandSummary
+    returns its sources. Empty if nothing was summarised.
+    """
+    summary_seq: _builtins.int
+    """The seq of that entry. 0 if nothing was summarised."""
+    summary_token_count: _builtins.int
+    """The tokens of that summary. 0 if nothing was summarised."""
+    summarized_entry_count: _builtins.int
+    """The number of messages and notes that were summarised since the operation began."""
+    refused_by: _builtins.str
+    """The plugin that refused to summarise more. Empty if none did."""
+    refusal: _builtins.str
+    """The reason of the refusal."""
+    def __init__(
+        self,
+        *,
+        summary_entry_id: _builtins.str = ...,
+        summary_seq: _builtins.int = ...,
+        summary_token_count: _builtins.int = ...,
+        summarized_entry_count: _builtins.int = ...,
+        refused_by: _builtins.str = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal", "refused_by", b"refused_by", "summarized_entry_count", b"summarized_entry_count", "summary_entry_id", b"summary_entry_id", "summary_seq", b"summary_seq", "summary_token_count", b"summary_token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactTranscriptResponse: _TypeAlias = CompactTranscriptResponse  # noqa: Y015
+
+@_typing.final
+class CompactAsWriterRequest(_message.Message):
+    """Request of CompactAsWriter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     FRESH_TAIL_FIELD_NUMBER: _builtins.int
@@ -35,7 +119,7 @@ class CompactTranscriptRequest(_message.Message):
     """The session."""
     @_builtins.property
     def claim(self) -> _transcript_service_pb2.WriterClaim:
-        """The claim of the calling run. Absent for a client."""
+        """The claim of the calling run."""
 
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -59,11 +143,11 @@ class CompactTranscriptRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CompactTranscriptRequest: _TypeAlias = CompactTranscriptRequest  # noqa: Y015
+Global___CompactAsWriterRequest: _TypeAlias = CompactAsWriterRequest  # noqa: Y015
 
 @_typing.final
-class CompactTranscriptResponse(_message.Message):
-    """Response of CompactTranscript."""
+class CompactAsWriterResponse(_message.Message):
+    """Response of CompactAsWriter."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -97,7 +181,7 @@ class CompactTranscriptResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CompactTranscriptResponse: _TypeAlias = CompactTranscriptResponse  # noqa: Y015
+Global___CompactAsWriterResponse: _TypeAlias = CompactAsWriterResponse  # noqa: Y015
 
 @_typing.final
 class ExpandSummaryRequest(_message.Message):

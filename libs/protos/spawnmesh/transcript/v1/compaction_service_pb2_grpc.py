@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from spawnmesh.transcript.v1 import compaction_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -28,6 +29,14 @@ if _version_not_supported:
 class CompactionServiceStub:
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
+
+    A model summarises what is no longer fresh together with the previous summary, and the new summary
+    is appended. From then on contexts begin with it.
+    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
+    - The model is called a few times at most for a summary, and once more with a shorter target if its
+    answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
+    than its sources. A call is never separated from its results.
+    - A summary is appended or nothing is changed.
     """
 
     def __init__(self, channel):
@@ -39,7 +48,12 @@ class CompactionServiceStub:
         self.CompactTranscript = channel.unary_unary(
                 '/spawnmesh.transcript.v1.CompactionService/CompactTranscript',
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactTranscriptRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactTranscriptResponse.FromString,
+                response_deserializer=google_dot_longrunning_dot_operations__pb2.Operation.FromString,
+                _registered_method=True)
+        self.CompactAsWriter = channel.unary_unary(
+                '/spawnmesh.transcript.v1.CompactionService/CompactAsWriter',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactAsWriterRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactAsWriterResponse.FromString,
                 _registered_method=True)
         self.ExpandSummary = channel.unary_unary(
                 '/spawnmesh.transcript.v1.CompactionService/ExpandSummary',
@@ -51,25 +65,44 @@ class CompactionServiceStub:
 class CompactionServiceServicer:
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
+
+    A model summarises what is no longer fresh together with the previous summary, and the new summary
+    is appended. From then on contexts begin with it.
+    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
+    - The model is called a few times at most for a summary, and once more with a shorter target if its
+    answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
+    than its sources. A call is never separated from its results.
+    - A summary is appended or nothing is changed.
     """
 
     def CompactTranscript(self, request, context):
-        """Lets a model summarise what is no longer fresh together with the previous summary, and appends
-        the new summary. From then on contexts begin with it.
-        - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
-        - The model is called a few times at most, and once more with a shorter target if its answer is
-        too long. If that fails, the summary is an excerpt of the sources. It is never longer than
-        its sources. A call is never separated from its results. Work beyond a few prompts is left to
-        the next call; `last_seq` says how far this one went.
+        """Starts an operation that summarises what is no longer fresh. A long transcript takes several
+        summaries, each with the one before it among its sources, until too little is left.
+        - NOT_FOUND without a transcript. ABORTED CONFLICT while a run writes the transcript.
+        DEPENDENCY_UNAVAILABLE if no router or hook service is configured. OPERATION_COUNT_EXCEEDED.
+        An operation that has begun fails with any of the first three too, and with refusals of the
+        router that do not pass, such as MODEL_REFUSED.
+        - While the models, a plugin or the router fail for a passing reason, it is tried again.
+        - It is cancelled between two summaries, so a cancellation can take minutes.
+        - Beside another operation on the transcript it goes on behind the summaries of that one.
+        A repeat with the same `request_id` returns the same operation as long as it is kept; with
+        another payload: REQUEST_ID_REUSED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompactAsWriter(self, request, context):
+        """Appends one summary under the claim of the calling run, which waits for it: its next context
+        needs it, and no other process may write meanwhile. So it is no operation.
+        - The work is bounded by a few prompts; `sources.last_seq` of the summary says how far it went,
+        and the next call goes on. A repeat usually finds nothing to summarise: the response then has
+        no summary.
         - A failure changes nothing: ALL_CANDIDATES_FAILED and other refusals of the router,
         PLUGIN_FAILED, DEADLINE_EXCEEDED, and DEPENDENCY_UNAVAILABLE, also if no router or hook
         service is configured. POOL_EXHAUSTED if too many compactions wait at the replica.
-        - A run passes its claim (WRITER_CLAIM_LOST) and calls before it opens a prompt window, because
-        a summary within a window is a takeover. A client passes none, and is ABORTED CONFLICT until
-        the run that writes has released its claim. ABORTED CONFLICT also if another compaction was
-        faster.
-        - A repeat summarises what is no longer fresh by then, usually nothing: the response then has
-        no summary.
+        - WRITER_CLAIM_LOST. A run calls before it opens a prompt window, because a summary within a
+        window is a takeover. ABORTED CONFLICT if another compaction was faster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,8 +110,8 @@ class CompactionServiceServicer:
 
     def ExpandSummary(self, request, context):
         """Returns the sources of a summary page by page, lowest seq first: the previous summary if there
-        is one, then the messages and notes. NOT_FOUND for an entry that CompactTranscript did not
-        write.
+        is one, then the messages and notes. NOT_FOUND for an entry that no compaction
+        wrote.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,7 +123,12 @@ def add_CompactionServiceServicer_to_server(servicer, server):
             'CompactTranscript': grpc.unary_unary_rpc_method_handler(
                     servicer.CompactTranscript,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactTranscriptRequest.FromString,
-                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactTranscriptResponse.SerializeToString,
+                    response_serializer=google_dot_longrunning_dot_operations__pb2.Operation.SerializeToString,
+            ),
+            'CompactAsWriter': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompactAsWriter,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactAsWriterRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactAsWriterResponse.SerializeToString,
             ),
             'ExpandSummary': grpc.unary_unary_rpc_method_handler(
                     servicer.ExpandSummary,
@@ -108,6 +146,14 @@ def add_CompactionServiceServicer_to_server(servicer, server):
 class CompactionService:
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
+
+    A model summarises what is no longer fresh together with the previous summary, and the new summary
+    is appended. From then on contexts begin with it.
+    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
+    - The model is called a few times at most for a summary, and once more with a shorter target if its
+    answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
+    than its sources. A call is never separated from its results.
+    - A summary is appended or nothing is changed.
     """
 
     @staticmethod
@@ -126,7 +172,34 @@ class CompactionService:
             target,
             '/spawnmesh.transcript.v1.CompactionService/CompactTranscript',
             spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactTranscriptRequest.SerializeToString,
-            spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactTranscriptResponse.FromString,
+            google_dot_longrunning_dot_operations__pb2.Operation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompactAsWriter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.CompactionService/CompactAsWriter',
+            spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactAsWriterRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_compaction__service__pb2.CompactAsWriterResponse.FromString,
             options,
             channel_credentials,
             insecure,

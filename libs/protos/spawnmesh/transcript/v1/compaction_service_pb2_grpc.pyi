@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from google.longrunning import operations_pb2 as _operations_pb2
 from grpc import aio as _aio
 from spawnmesh.transcript.v1 import compaction_service_pb2 as _compaction_service_pb2
 import abc as _abc_1
@@ -29,70 +30,108 @@ GRPC_VERSION: str
 class CompactionServiceStub:
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
+
+    A model summarises what is no longer fresh together with the previous summary, and the new summary
+    is appended. From then on contexts begin with it.
+    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
+    - The model is called a few times at most for a summary, and once more with a shorter target if its
+      answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
+      than its sources. A call is never separated from its results.
+    - A summary is appended or nothing is changed.
     """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CompactionServiceAsyncStub: ...
-    CompactTranscript: _grpc.UnaryUnaryMultiCallable[_compaction_service_pb2.CompactTranscriptRequest, _compaction_service_pb2.CompactTranscriptResponse]
-    """Lets a model summarise what is no longer fresh together with the previous summary, and appends
-    the new summary. From then on contexts begin with it.
-    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
-    - The model is called a few times at most, and once more with a shorter target if its answer is
-      too long. If that fails, the summary is an excerpt of the sources. It is never longer than
-      its sources. A call is never separated from its results. Work beyond a few prompts is left to
-      the next call; `last_seq` says how far this one went.
+    CompactTranscript: _grpc.UnaryUnaryMultiCallable[_compaction_service_pb2.CompactTranscriptRequest, _operations_pb2.Operation]
+    """Starts an operation that summarises what is no longer fresh. A long transcript takes several
+    summaries, each with the one before it among its sources, until too little is left.
+    - NOT_FOUND without a transcript. ABORTED CONFLICT while a run writes the transcript.
+      DEPENDENCY_UNAVAILABLE if no router or hook service is configured. OPERATION_COUNT_EXCEEDED.
+      An operation that has begun fails with any of the first three too, and with refusals of the
+      router that do not pass, such as MODEL_REFUSED.
+    - While the models, a plugin or the router fail for a passing reason, it is tried again.
+    - It is cancelled between two summaries, so a cancellation can take minutes.
+    - Beside another operation on the transcript it goes on behind the summaries of that one.
+    A repeat with the same `request_id` returns the same operation as long as it is kept; with
+    another payload: REQUEST_ID_REUSED.
+    """
+    CompactAsWriter: _grpc.UnaryUnaryMultiCallable[_compaction_service_pb2.CompactAsWriterRequest, _compaction_service_pb2.CompactAsWriterResponse]
+    """Appends one summary under the claim of the calling run, which waits for it: its next context
+    needs it, and no other process may write meanwhile. So it is no operation.
+    - The work is bounded by a few prompts; `sources.last_seq` of the summary says how far it went,
+      and the next call goes on. A repeat usually finds nothing to summarise: the response then has
+      no summary.
     - A failure changes nothing: ALL_CANDIDATES_FAILED and other refusals of the router,
       PLUGIN_FAILED, DEADLINE_EXCEEDED, and DEPENDENCY_UNAVAILABLE, also if no router or hook
       service is configured. POOL_EXHAUSTED if too many compactions wait at the replica.
-    - A run passes its claim (WRITER_CLAIM_LOST) and calls before it opens a prompt window, because
-      a summary within a window is a takeover. A client passes none, and is ABORTED CONFLICT until
-      the run that writes has released its claim. ABORTED CONFLICT also if another compaction was
-      faster.
-    - A repeat summarises what is no longer fresh by then, usually nothing: the response then has
-      no summary.
+    - WRITER_CLAIM_LOST. A run calls before it opens a prompt window, because a summary within a
+      window is a takeover. ABORTED CONFLICT if another compaction was faster.
     """
     ExpandSummary: _grpc.UnaryUnaryMultiCallable[_compaction_service_pb2.ExpandSummaryRequest, _compaction_service_pb2.ExpandSummaryResponse]
     """Returns the sources of a summary page by page, lowest seq first: the previous summary if there
-    is one, then the messages and notes. NOT_FOUND for an entry that CompactTranscript did not
-    write.
+    is one, then the messages and notes. NOT_FOUND for an entry that no compaction
+    wrote.
     """
 
 @_typing.type_check_only
 class CompactionServiceAsyncStub(CompactionServiceStub):
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
+
+    A model summarises what is no longer fresh together with the previous summary, and the new summary
+    is appended. From then on contexts begin with it.
+    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
+    - The model is called a few times at most for a summary, and once more with a shorter target if its
+      answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
+      than its sources. A call is never separated from its results.
+    - A summary is appended or nothing is changed.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    CompactTranscript: _aio.UnaryUnaryMultiCallable[_compaction_service_pb2.CompactTranscriptRequest, _compaction_service_pb2.CompactTranscriptResponse]  # type: ignore[assignment]
-    """Lets a model summarise what is no longer fresh together with the previous summary, and appends
-    the new summary. From then on contexts begin with it.
-    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
-    - The model is called a few times at most, and once more with a shorter target if its answer is
-      too long. If that fails, the summary is an excerpt of the sources. It is never longer than
-      its sources. A call is never separated from its results. Work beyond a few prompts is left to
-      the next call; `last_seq` says how far this one went.
+    CompactTranscript: _aio.UnaryUnaryMultiCallable[_compaction_service_pb2.CompactTranscriptRequest, _operations_pb2.Operation]  # type: ignore[assignment]
+    """Starts an operation that summarises what is no longer fresh. A long transcript takes several
+    summaries, each with the one before it among its sources, until too little is left.
+    - NOT_FOUND without a transcript. ABORTED CONFLICT while a run writes the transcript.
+      DEPENDENCY_UNAVAILABLE if no router or hook service is configured. OPERATION_COUNT_EXCEEDED.
+      An operation that has begun fails with any of the first three too, and with refusals of the
+      router that do not pass, such as MODEL_REFUSED.
+    - While the models, a plugin or the router fail for a passing reason, it is tried again.
+    - It is cancelled between two summaries, so a cancellation can take minutes.
+    - Beside another operation on the transcript it goes on behind the summaries of that one.
+    A repeat with the same `request_id` returns the same operation as long as it is kept; with
+    another payload: REQUEST_ID_REUSED.
+    """
+    CompactAsWriter: _aio.UnaryUnaryMultiCallable[_compaction_service_pb2.CompactAsWriterRequest, _compaction_service_pb2.CompactAsWriterResponse]  # type: ignore[assignment]
+    """Appends one summary under the claim of the calling run, which waits for it: its next context
+    needs it, and no other process may write meanwhile. So it is no operation.
+    - The work is bounded by a few prompts; `sources.last_seq` of the summary says how far it went,
+      and the next call goes on. A repeat usually finds nothing to summarise: the response then has
+      no summary.
     - A failure changes nothing: ALL_CANDIDATES_FAILED and other refusals of the router,
       PLUGIN_FAILED, DEADLINE_EXCEEDED, and DEPENDENCY_UNAVAILABLE, also if no router or hook
       service is configured. POOL_EXHAUSTED if too many compactions wait at the replica.
-    - A run passes its claim (WRITER_CLAIM_LOST) and calls before it opens a prompt window, because
-      a summary within a window is a takeover. A client passes none, and is ABORTED CONFLICT until
-      the run that writes has released its claim. ABORTED CONFLICT also if another compaction was
-      faster.
-    - A repeat summarises what is no longer fresh by then, usually nothing: the response then has
-      no summary.
+    - WRITER_CLAIM_LOST. A run calls before it opens a prompt window, because a summary within a
+      window is a takeover. ABORTED CONFLICT if another compaction was faster.
     """
     ExpandSummary: _aio.UnaryUnaryMultiCallable[_compaction_service_pb2.ExpandSummaryRequest, _compaction_service_pb2.ExpandSummaryResponse]  # type: ignore[assignment]
     """Returns the sources of a summary page by page, lowest seq first: the previous summary if there
-    is one, then the messages and notes. NOT_FOUND for an entry that CompactTranscript did not
-    write.
+    is one, then the messages and notes. NOT_FOUND for an entry that no compaction
+    wrote.
     """
 
 class CompactionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
+
+    A model summarises what is no longer fresh together with the previous summary, and the new summary
+    is appended. From then on contexts begin with it.
+    - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
+    - The model is called a few times at most for a summary, and once more with a shorter target if its
+      answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
+      than its sources. A call is never separated from its results.
+    - A summary is appended or nothing is changed.
     """
 
     @_abc_1.abstractmethod
@@ -100,23 +139,36 @@ class CompactionServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _compaction_service_pb2.CompactTranscriptRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_compaction_service_pb2.CompactTranscriptResponse, _abc.Awaitable[_compaction_service_pb2.CompactTranscriptResponse]]:
-        """Lets a model summarise what is no longer fresh together with the previous summary, and appends
-        the new summary. From then on contexts begin with it.
-        - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
-        - The model is called a few times at most, and once more with a shorter target if its answer is
-          too long. If that fails, the summary is an excerpt of the sources. It is never longer than
-          its sources. A call is never separated from its results. Work beyond a few prompts is left to
-          the next call; `last_seq` says how far this one went.
+    ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
+        """Starts an operation that summarises what is no longer fresh. A long transcript takes several
+        summaries, each with the one before it among its sources, until too little is left.
+        - NOT_FOUND without a transcript. ABORTED CONFLICT while a run writes the transcript.
+          DEPENDENCY_UNAVAILABLE if no router or hook service is configured. OPERATION_COUNT_EXCEEDED.
+          An operation that has begun fails with any of the first three too, and with refusals of the
+          router that do not pass, such as MODEL_REFUSED.
+        - While the models, a plugin or the router fail for a passing reason, it is tried again.
+        - It is cancelled between two summaries, so a cancellation can take minutes.
+        - Beside another operation on the transcript it goes on behind the summaries of that one.
+        A repeat with the same `request_id` returns the same operation as long as it is kept; with
+        another payload: REQUEST_ID_REUSED.
+        """
+
+    @_abc_1.abstractmethod
+    def CompactAsWriter(
+        self,
+        request: _compaction_service_pb2.CompactAsWriterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_compaction_service_pb2.CompactAsWriterResponse, _abc.Awaitable[_compaction_service_pb2.CompactAsWriterResponse]]:
+        """Appends one summary under the claim of the calling run, which waits for it: its next context
+        needs it, and no other process may write meanwhile. So it is no operation.
+        - The work is bounded by a few prompts; `sources.last_seq` of the summary says how far it went,
+          and the next call goes on. A repeat usually finds nothing to summarise: the response then has
+          no summary.
         - A failure changes nothing: ALL_CANDIDATES_FAILED and other refusals of the router,
           PLUGIN_FAILED, DEADLINE_EXCEEDED, and DEPENDENCY_UNAVAILABLE, also if no router or hook
           service is configured. POOL_EXHAUSTED if too many compactions wait at the replica.
-        - A run passes its claim (WRITER_CLAIM_LOST) and calls before it opens a prompt window, because
-          a summary within a window is a takeover. A client passes none, and is ABORTED CONFLICT until
-          the run that writes has released its claim. ABORTED CONFLICT also if another compaction was
-          faster.
-        - A repeat summarises what is no longer fresh by then, usually nothing: the response then has
-          no summary.
+        - WRITER_CLAIM_LOST. A run calls before it opens a prompt window, because a summary within a
+          window is a takeover. ABORTED CONFLICT if another compaction was faster.
         """
 
     @_abc_1.abstractmethod
@@ -126,8 +178,8 @@ class CompactionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_compaction_service_pb2.ExpandSummaryResponse, _abc.Awaitable[_compaction_service_pb2.ExpandSummaryResponse]]:
         """Returns the sources of a summary page by page, lowest seq first: the previous summary if there
-        is one, then the messages and notes. NOT_FOUND for an entry that CompactTranscript did not
-        write.
+        is one, then the messages and notes. NOT_FOUND for an entry that no compaction
+        wrote.
         """
 
 def add_CompactionServiceServicer_to_server(servicer: CompactionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -238,7 +238,7 @@ class EntryBody(_message.Message):
 
     @_builtins.property
     def compaction(self) -> Global___Compaction:
-        """A summary of older entries, which stay readable. Models read a summary of CompactTranscript
+        """A summary of older entries, which stay readable. Models read a summary of CompactionService
         in place of its sources, and the newest summary in an imported file of a coding agent; other
         summaries are not read.
         """
@@ -508,14 +508,14 @@ class Compaction(_message.Message):
     entries before it.
     """
     token_count_before: _builtins.int
-    """The tokens of the context before, as the writer counted them. 0 if unknown. CompactTranscript
+    """The tokens of the context before, as the writer counted them. 0 if unknown. CompactionService
     counts without a budget.
     """
     token_count_after: _builtins.int
     """The tokens of the context after. 0 if unknown."""
     @_builtins.property
     def sources(self) -> Global___SummarySources:
-        """The sources of the summary. Only CompactTranscript writes it; an append with it is refused."""
+        """The sources of the summary. Only CompactionService writes it; an append with it is refused."""
 
     def __init__(
         self,

@@ -781,7 +781,7 @@ class AssembleContextResponse(_message.Message):
     token_vocabulary: _builtins.str
     """The vocabulary of the counts, or the one from which an estimate was made."""
     compaction_due: _builtins.bool
-    """By the tenant's settings it is time to call CompactTranscript."""
+    """By the tenant's settings it is time for a compaction: a run calls CompactAsWriter."""
     fresh_seq: _builtins.int
     """Entries from this seq on are the fresh tail. 0 if all are."""
     @_builtins.property

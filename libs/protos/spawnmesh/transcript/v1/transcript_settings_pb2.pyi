@@ -47,7 +47,7 @@ class TranscriptSettings(_message.Message):
     """The size in bytes from which a result is large. 0 means 8,000. Holds for appends from then on."""
     compact_at_percent: _builtins.int
     """A context is due for compaction if it fills this share of its budget or does not fit. 0 means
-    never. The run that assembles it then calls CompactTranscript.
+    never. The run that assembles it then calls CompactAsWriter.
     """
     token_vocabulary: _builtins.str
     """The vocabulary for counting tokens at append: `o200k_base` or `cl100k_base`. Empty means

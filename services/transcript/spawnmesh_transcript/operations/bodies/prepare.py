@@ -98,7 +98,7 @@ def _record(body: pb.EntryBody, path: str) -> NewEntry:
             return NewEntry(kind=EntryKind.MODEL_CHANGE, body=serialize(body))
         case "compaction":
             if body.compaction.HasField("sources"):
-                raise invalid(f"{path}.compaction.sources", "is written by CompactTranscript alone")
+                raise invalid(f"{path}.compaction.sources", "is written by CompactionService alone")
             target = body.compaction.first_kept_entry_id
             check_text(target, f"{path}.compaction.first_kept_entry_id")
             return NewEntry(kind=EntryKind.COMPACTION, body=serialize(body), target_entry_id=target)

@@ -74,6 +74,16 @@ class Compactor:
     model_router: Peer | None
     hooks: Peer | None
 
+    def peers(self) -> tuple[Peer, Peer]:
+        """Return the model router and the hook service.
+
+        Raises DEPENDENCY_UNAVAILABLE in a process that lacks a target.
+        """
+        return (
+            _connected(self.model_router, "model router", "MODEL_ROUTER_TARGET"),
+            _connected(self.hooks, "hook service", "HOOK_TARGET"),
+        )
+
     async def compact(self, key: Key, request: CompactionRequest) -> CompactionOutcome:
         """Summarize the oldest entries that are not fresh, as many as one compaction can.
 
@@ -85,8 +95,7 @@ class Compactor:
         requester.require_writer(candidate.head)
         if not candidate.end_seq:
             return CompactionOutcome(candidate.head)
-        router = _connected(self.model_router, "model router", "MODEL_ROUTER_TARGET")
-        hooks = _connected(self.hooks, "hook service", "HOOK_TARGET")
+        router, hooks = self.peers()
         plan = await make_plan(self.database, self.threads, key, candidate)
         judged = await dispatch_before_compaction(hooks, key.tenant_id, _before_event(key, requester, plan))
         if judged.decision.HasField("keep_whole"):
@@ -114,6 +123,12 @@ class Compactor:
         return CompactionOutcome(appended.head, appended)
 
 
+def _connected(peer: Peer | None, name: str, setting: str) -> Peer:
+    if peer is None:
+        raise not_configured(name, setting)
+    return peer
+
+
 def _before_event(
     key: Key, requester: CompactionRequester, plan: CompactionPlan
 ) -> hook_pb.BeforeCompactionEvent:
@@ -126,9 +141,3 @@ def _before_event(
         last_source_seq=plan.last_seq,
         previous_summary=plan.previous_text,
     )
-
-
-def _connected(peer: Peer | None, name: str, setting: str) -> Peer:
-    if peer is None:
-        raise not_configured(name, setting)
-    return peer
