@@ -128,6 +128,31 @@ async def test_the_context_of_an_ended_session_is_shown(tenant: ConsoleTenant, s
     assert "of 100,000 tokens are used" in page.text
 
 
+async def test_each_answer_leads_to_what_its_model_saw(tenant: ConsoleTenant, signed_in: SignedIn) -> None:
+    session = await ended_session(tenant.mesh, "Say hello.")
+    await session.send("Say it again.")
+    await session.result(60)
+    client = await signed_in(ClientRole.READER)
+    page = await read(client, f"/sessions/{session.session_id}")
+    answers = [entry.seq async for entry in session.transcript() if entry.role == "ASSISTANT"]
+    links = [link for link in page.links if "/context?before=" in link]
+    assert [int(re.findall(r"before=(\d+)", link)[0]) for link in links] == answers
+    first, second = [await read(client, link) for link in links]
+    assert "Say hello." in first.text
+    assert "Say it again." not in first.text
+    assert "Say it again." in second.text
+    assert "You said: Say hello." in second.text, "the first answer"
+    for seen, seq in ((first, answers[0]), (second, answers[1])):
+        assert f"/sessions/{session.session_id}?at={seq}#e-{seq}" in seen.links
+        assert f"You said: Say {'hello.' if seen is first else 'it again.'}" not in seen.text
+    changed = await _page(client, session, before=answers[0], budget=30)
+    assert "Say it again." not in changed.text
+    assert [form.fields["before"] for form in changed.forms if "budget" in form.fields] == [str(answers[0])]
+    beyond = await client.get(f"/sessions/{session.session_id}/context?before=1000")
+    assert beyond.status_code == 400
+    assert "beyond the end" in read_html(beyond.text).text
+
+
 async def test_more_than_the_budget_is_said(tenant: ConsoleTenant, signed_in: SignedIn) -> None:
     session = await ended_session(tenant.mesh, _lines("word", 100))
     page = await _page(await signed_in(), session, budget="10")

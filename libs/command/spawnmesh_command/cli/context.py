@@ -13,7 +13,7 @@ from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.arguments import SessionId
 from spawnmesh_command.cli.entries import entry_text
-from spawnmesh_command.cli.numbers import INT32_MAX
+from spawnmesh_command.cli.numbers import INT32_MAX, INT64_MAX
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import console, plain, print_json, value_of
 
@@ -36,15 +36,21 @@ def show_context(
     model: Annotated[
         str, typer.Option(help="`provider/model`, to count in its tokens; else the stored counts.")
     ] = "",
+    up_to: Annotated[
+        int,
+        typer.Option(
+            "--up-to", min=0, max=INT64_MAX, metavar="SEQ", help="As it was when the transcript ended there."
+        ),
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a model would read of a transcript now, one entry a line; with --json the
-    complete response.
+    """Print what a model reads of a transcript, one entry a line: now, or at an earlier time; with
+    --json the complete response.
     """
 
     async def body(mesh: WireMesh) -> AssembleContextResponse:
         return await assemble_context(
-            mesh.service("transcript"), session_id, token_budget=budget, model=model
+            mesh.service("transcript"), session_id, token_budget=budget, model=model, up_to_seq=up_to
         )
 
     assembled = with_mesh(context, body, as_json=as_json)

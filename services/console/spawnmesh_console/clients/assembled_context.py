@@ -16,11 +16,12 @@ _CAUSE = "DROP_CAUSE_"
 
 
 async def read_context(
-    mesh: Mesh, session_id: str, *, token_budget: int, model: str, system_prompt: str
+    mesh: Mesh, session_id: str, *, token_budget: int, model: str, system_prompt: str, up_to_seq: int
 ) -> ShownContext:
-    """Assemble the context as a run would get it now. Without a model, the stored counts are used.
+    """Assemble the context as a run would get it now, or got it when the transcript ended at a seq.
 
-    The schemas of tools are not counted: runners alone know them. Raises NotFound.
+    Without a model, the stored counts are used. The schemas of tools are not counted: runners alone
+    know them. Raises NotFound, and InvalidRequest for a seq beyond the end.
     """
     peer = mesh.wire.service("transcript")
     fresh_token_count = min(_FRESH_TOKENS, max(1, token_budget // _FRESH_SHARE))
@@ -30,6 +31,7 @@ async def read_context(
         model=model,
         accompanying_texts=[system_prompt] if system_prompt else (),
         fresh_tail=context_pb.FreshTail(token_count=fresh_token_count),
+        up_to_seq=up_to_seq,
     )
     stub = TranscriptServiceStub(peer.channel)
     return _shown_context(await peer.unary(stub.AssembleContext, request, timeout_seconds=_SECONDS))

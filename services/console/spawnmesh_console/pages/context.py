@@ -1,4 +1,4 @@
-"""`/sessions/{session_id}/context`: the part of a transcript that a model would read now."""
+"""`/sessions/{session_id}/context`: the part of a transcript that a model reads."""
 
 from spawnmesh_client.resource_views import Agent
 from spawnmesh_core.errors import MeshError
@@ -15,14 +15,17 @@ _MAX_BUDGET = 2**31 - 1
 
 
 async def show_context(visit: Visit) -> Response:
-    """Show the context for the budget and the model of the address, else for those of the agent."""
+    """Show the context for the budget and the model of the address, else for those of the agent.
+
+    `before` is the seq of an answer: its context is shown, and not that of the next call.
+    """
     session = await visit.mesh.session(visit.request.path_params["session_id"])
     agent = await _agent(visit, session.agent_id)
     budget_text = visit.text("budget") or str((agent and agent.context_token_budget) or _RUN_BUDGET)
     model = visit.text("model")
     if "model" not in visit.request.query_params and agent is not None:
         model = next(iter(agent.models), "")
-    budget = _budget(budget_text)
+    budget, before = _budget(budget_text), visit.number("before")
     problem, context, bar = "", None, None
     if budget is None:
         problem = f"The budget is a whole number of tokens from 1 to {_MAX_BUDGET:,}."
@@ -33,6 +36,7 @@ async def show_context(visit: Visit) -> Response:
             token_budget=budget,
             model=model,
             system_prompt="" if agent is None else agent.system_prompt,
+            up_to_seq=max(before - 1, 0),
         )
         bar = context_bar(context.part_counts, budget)
     return visit.render(
@@ -42,6 +46,7 @@ async def show_context(visit: Visit) -> Response:
         agent=agent,
         budget_text=budget_text,
         model=model,
+        before=before if before > 1 else 0,
         models=await _models(visit),
         problem=problem,
         context=context,

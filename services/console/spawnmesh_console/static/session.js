@@ -147,7 +147,7 @@ const steps = {
     const marked = list.querySelector(`[data-entry="${CSS.escape(entry)}"]`);
     if (marked === null || marked.querySelector(`.mark-${mark}`) !== null) return;
     marked.classList.add(`is-${mark}`);
-    marked.querySelector(".seq").before(nodesOf(html));
+    (marked.querySelector(".saw") ?? marked.querySelector(".seq")).before(nodesOf(html));
   },
 };
 

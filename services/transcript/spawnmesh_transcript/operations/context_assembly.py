@@ -28,7 +28,8 @@ from spawnmesh_transcript.store.context_heads import open_context
 class ContextRequest:
     """The budget in tokens, what else it must hold, and the model that reads the context.
 
-    `model` is empty if it is not known.
+    `model` is empty if it is not known. With `up_to_seq`, the context is that of the time when the
+    transcript ended there; 0 is now.
     """
 
     model: str
@@ -36,6 +37,7 @@ class ContextRequest:
     reserved_token_count: int
     accompanying_texts: Sequence[str]
     tail: TailLimits
+    up_to_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class AssembledContext:
 async def assemble(
     database: Database, blobs: BlobStore, key: Key, request: ContextRequest
 ) -> AssembledContext:
-    """Return the context within the budget, counted in the model's tokens. Raises NOT_FOUND.
+    """Return the context within the budget, counted in the model's tokens. Raises NOT_FOUND, and
+    INVALID_REQUEST for a seq beyond the end.
 
     The budget is reduced by the reserved tokens and by the accompanying texts; nothing or less may
     be left. Without a model, tokens are those of the tenant's vocabulary.
@@ -86,7 +89,7 @@ async def assemble(
     if request.accompanying_texts:
         measure = measure or await _tenant_measure(database, key.tenant_id)
         accompanying = await accompanying_token_count(request.accompanying_texts, measure)
-    async with open_context(database, key) as (connection, head):
+    async with open_context(database, key, up_to_seq=request.up_to_seq) as (connection, head):
         transcript, policy = head.transcript, head.policy
         has_tier = policy.stub_large_tool_payloads
         measure = measure or Measure(policy.token_vocabulary)
@@ -104,7 +107,9 @@ async def assemble(
         if chosen.summary:
             covered_seq = chosen.summary.last_source_seq
             turn_count -= chosen.summary.covered_turn_count
-            superseded_count = await summary_store.count_superseded(connection, key, after_seq=covered_seq)
+            superseded_count = await summary_store.count_superseded(
+                connection, key, after_seq=covered_seq, up_to_seq=request.up_to_seq
+            )
     if not all(map(measure.takes, chosen.counted_by)):
         entries = _counted_as_chosen(entries, chosen)
     externalized = [entry for entry in entries.values() if entry.dropped_bytes]

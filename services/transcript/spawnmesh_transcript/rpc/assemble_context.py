@@ -26,7 +26,8 @@ async def assemble_context(
 ) -> pb.AssembleContextResponse:
     """Return what a model reads within the budget, counted in that model's tokens.
 
-    Raises NOT_FOUND. Starts the upload of payloads that references wait for.
+    Starts the upload of payloads that references wait for. Raises NOT_FOUND, and INVALID_REQUEST
+    for a seq beyond the end.
     """
     key = parse_key(request.session_id, caller)
     wanted = ContextRequest(
@@ -35,6 +36,7 @@ async def assemble_context(
         reserved_token_count=request.reserved_token_count,
         accompanying_texts=request.accompanying_texts,
         tail=parse_tail(request.fresh_tail),
+        up_to_seq=request.up_to_seq,
     )
     context = await assemble(deps.database, deps.blobs, key, wanted)
     if context.chosen.has_waiting_stubs:
@@ -76,11 +78,17 @@ def _render(context: AssembledContext, request: pb.AssembleContextRequest) -> pb
                 response.token_count += missing_token_count
                 response.synthetic_result_count += 1
     response.fresh_seq = chosen.stale.seq + 1 if chosen.stale.seq else 0
-    response.compaction_due = chosen.stale.is_compactable and is_due(
-        context.compact_at_percent,
-        has_dropped=context.dropped_entry_count > 0,
-        token_count=(response.token_count + request.reserved_token_count + context.accompanying_token_count),
-        token_budget=request.token_budget,
+    response.compaction_due = (
+        not request.up_to_seq
+        and chosen.stale.is_compactable
+        and is_due(
+            context.compact_at_percent,
+            has_dropped=context.dropped_entry_count > 0,
+            token_count=(
+                response.token_count + request.reserved_token_count + context.accompanying_token_count
+            ),
+            token_budget=request.token_budget,
+        )
     )
     return response
 

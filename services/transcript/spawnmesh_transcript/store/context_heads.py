@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
-from spawnmesh_core.errors import not_found
+from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
@@ -35,10 +36,13 @@ class ContextHead(NamedTuple):
 
 
 @asynccontextmanager
-async def open_context(database: Database, key: Key) -> AsyncIterator[tuple[Connection, ContextHead]]:
+async def open_context(
+    database: Database, key: Key, *, up_to_seq: int = 0
+) -> AsyncIterator[tuple[Connection, ContextHead]]:
     """Open a transaction whose statements read one snapshot, and read the head of a context in it.
 
-    Raises NOT_FOUND.
+    With `up_to_seq`, it is the head as it was when the transcript ended at this seq, with the
+    policy of now. Raises NOT_FOUND, and INVALID_REQUEST for a seq beyond the end.
     """
     async with database.transaction_with_statements(key.tenant_id, _STATEMENTS, key_parameters(key)) as (
         connection,
@@ -52,4 +56,32 @@ async def open_context(database: Database, key: Key) -> AsyncIterator[tuple[Conn
             entries.user_turn_of(turns[0]) if turns else None,
             Summary(**found_summaries[0]) if found_summaries else None,
         )
+        if up_to_seq:
+            head = await _head_at(connection, key, head, up_to_seq)
         yield connection, head
+
+
+async def _head_at(connection: Connection, key: Key, now: ContextHead, up_to_seq: int) -> ContextHead:
+    """Return the head of the past. Reads the entries since the summary of that time."""
+    transcript = now.transcript
+    if up_to_seq > transcript.head.seq:
+        raise invalid("up_to_seq", f"is beyond the end of the transcript, which is {transcript.head.seq}")
+    summary = await summaries.read_summary_at(connection, key, up_to_seq=up_to_seq)
+    covered = (
+        (summary.last_source_seq, summary.covered_turn_count, summary.covered_token_count)
+        if summary
+        else (0, 0, 0)
+    )
+    turn_count, token_count = await entries.read_totals_at(
+        connection, key, after_seq=covered[0], up_to_seq=up_to_seq
+    )
+    superseded = await summaries.count_superseded(connection, key, after_seq=0, up_to_seq=up_to_seq)
+    past = replace(
+        transcript,
+        head=replace(transcript.head, seq=up_to_seq),
+        turn_count=covered[1] + turn_count,
+        superseded_turn_count=superseded,
+        token_count=covered[2] + token_count,
+    )
+    turn = await entries.read_user_turn_at(connection, key, up_to_seq=up_to_seq)
+    return ContextHead(past, now.policy, turn, summary)

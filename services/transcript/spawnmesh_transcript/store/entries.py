@@ -111,6 +111,27 @@ def user_turn_of(row: Row) -> Turn:
     return Turn(row["seq"], Role.USER, row["token_count"], counted_by=counted_by, size_bytes=size_bytes)
 
 
+async def read_user_turn_at(connection: Connection, key: Key, *, up_to_seq: int) -> Turn | None:
+    """Return the message of a user that was the newest one when the transcript ended at this seq.
+
+    None if there was none that was not superseded.
+    """
+    parameters = key_parameters(key, up_to_seq=up_to_seq)
+    row = await (await connection.execute(_SQL["read_user_turn_at"], parameters)).fetchone()
+    return user_turn_of(row) if row else None
+
+
+async def read_totals_at(
+    connection: Connection, key: Key, *, after_seq: int, up_to_seq: int
+) -> tuple[int, int]:
+    """Return the number of messages and notes behind a seq and up to the other one, and their
+    tokens.
+    """
+    parameters = key_parameters(key, after_seq=after_seq, up_to_seq=up_to_seq)
+    row = await (await connection.execute(_SQL["read_totals_at"], parameters)).fetchone()
+    return (row["turn_count"], row["token_count"]) if row else (0, 0)
+
+
 async def read_token_vocabularies(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, Vocabulary]:

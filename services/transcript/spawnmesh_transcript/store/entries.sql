@@ -65,6 +65,34 @@ where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and sa
 order by said.seq desc
 limit (select 1);
 
+-- name: read_user_turn_at
+-- Returns the message of a user that was the newest one, and not superseded, when the transcript
+-- ended at %(up_to_seq)s. Takes no lock. The marks are read
+-- one message at a time: `not exists` would be joined, and could read all marks of the session.
+-- Indexes: entries_user_idx, entries_superseded_idx.
+select said.seq, said.token_count, said.token_vocabulary,
+    octet_length(said.body) + said.dropped_bytes as size_bytes
+from entries said
+where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.role = 'USER'
+    and said.seq <= %(up_to_seq)s
+    and (
+        select true from entries mark
+        where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s
+            and mark.target_seq = said.seq
+            and mark.label = 'SUPERSEDED' and mark.seq <= %(up_to_seq)s
+        limit 1
+    ) is null
+order by said.seq desc
+limit (select 1);
+
+-- name: read_totals_at
+-- Counts the messages and notes behind a seq, up to another one, and their tokens. Reads no bodies.
+-- Takes no lock. Index: entries primary key.
+select count(*) as turn_count, coalesce(sum(token_count), 0)::bigint as token_count
+from entries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and seq > %(after_seq)s and seq <= %(up_to_seq)s and kind in ('MESSAGE', 'NOTE');
+
 -- name: read_token_vocabularies
 -- Takes no lock. Index: entries primary key.
 select entry.seq, entry.token_vocabulary

@@ -101,11 +101,20 @@ async def find_summary(connection: Connection, key: Key, entry_id: str) -> Summa
         return await cursor.fetchone()
 
 
-async def count_superseded(connection: Connection, key: Key, *, after_seq: int) -> int:
-    """Return the number of superseded messages and notes behind a seq."""
-    row = await (
-        await connection.execute(_SQL["count_superseded"], key_parameters(key, after_seq=after_seq))
-    ).fetchone()
+async def read_summary_at(connection: Connection, key: Key, *, up_to_seq: int) -> Summary | None:
+    """Return the summary that was in force when the transcript ended at this seq, if any."""
+    async with connection.cursor(binary=True, row_factory=class_row(Summary)) as cursor:
+        await cursor.execute(_SQL["read_summary_at"], key_parameters(key, up_to_seq=up_to_seq))
+        return await cursor.fetchone()
+
+
+async def count_superseded(connection: Connection, key: Key, *, after_seq: int, up_to_seq: int = 0) -> int:
+    """Return the number of superseded messages and notes behind a seq. With `up_to_seq`, only
+    entries up to it supersede.
+    """
+    statement = _SQL["count_superseded_at" if up_to_seq else "count_superseded"]
+    parameters = key_parameters(key, after_seq=after_seq, up_to_seq=up_to_seq)
+    row = await (await connection.execute(statement, parameters)).fetchone()
     return int(row["superseded_count"]) if row else 0
 
 

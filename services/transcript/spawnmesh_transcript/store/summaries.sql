@@ -7,6 +7,16 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 order by seq desc
 limit 1;
 
+-- name: read_summary_at
+-- Returns the summary that was in force when the transcript ended at %(up_to_seq)s. Takes no lock.
+-- Index: summaries primary key, backwards.
+select seq, entry_id, first_source_seq, last_source_seq, previous_seq, source_entry_count, source_token_count,
+    covered_turn_count, covered_token_count, token_count, method, model, run_id
+from summaries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq <= %(up_to_seq)s
+order by seq desc
+limit 1;
+
 -- name: find_summary
 -- Finds a summary of a readable transcript, which has few. Takes no lock. Indexes: summaries and
 -- transcripts primary keys.
@@ -26,6 +36,23 @@ from (
     select distinct target_seq from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
         and label = 'SUPERSEDED'
+) as marked
+where (
+    select said.kind from entries said
+    where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s
+        and said.seq = marked.target_seq
+    limit 1
+) in ('MESSAGE', 'NOTE');
+
+-- name: count_superseded_at
+-- Counts the messages and notes behind a seq that were superseded when the transcript ended at
+-- %(up_to_seq)s, each once. Takes no lock.
+-- Indexes: entries_superseded_idx, entries primary key.
+select count(*) as superseded_count
+from (
+    select distinct target_seq from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
+        and label = 'SUPERSEDED' and seq <= %(up_to_seq)s
 ) as marked
 where (
     select said.kind from entries said

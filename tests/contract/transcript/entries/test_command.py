@@ -49,6 +49,19 @@ async def test_a_file_of_a_coding_agent_is_imported_and_its_sub_agents_are_searc
     assert "side task" in out
 
 
+async def test_a_context_of_the_past_is_printed(session: Session, command: Command) -> None:
+    first = await session.append([user("a needle")])
+    await session.append([user("found it")])
+    past = ("context", session.session_id, "--up-to", str(first.head.seq))
+    status, out, _ = await command(session, *past)
+    assert (status, "a needle" in out, "found it" in out) == (0, True, False)
+    status, out, _ = await command(session, *past[:2])
+    assert (status, "a needle" in out, "found it" in out) == (0, True, True)
+    status, out, err = await command(session, *past[:-1], "1000")
+    assert (status, out) == (1, "")
+    assert "up_to_seq" in err
+
+
 async def test_malformed_lines_are_reported_by_number(
     session: Session, tmp_path: Path, command: Command
 ) -> None:

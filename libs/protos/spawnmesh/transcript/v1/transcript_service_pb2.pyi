@@ -702,6 +702,7 @@ class AssembleContextRequest(_message.Message):
     ACCOMPANYING_TEXTS_FIELD_NUMBER: _builtins.int
     FRESH_TAIL_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    UP_TO_SEQ_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     token_budget: _builtins.int
@@ -711,6 +712,11 @@ class AssembleContextRequest(_message.Message):
     model: _builtins.str
     """The model that reads the context, as `provider/model`: the budget and all counts are in its
     tokens. Empty means the vocabulary of the tenant's settings.
+    """
+    up_to_seq: _builtins.int
+    """The context of an earlier time: that of the model that read the transcript when this seq was its
+    end. Later messages, marks and summaries do not count; the tenant's settings are those of now. 0
+    is now. INVALID_REQUEST for a seq beyond the end.
     """
     @_builtins.property
     def accompanying_texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -733,10 +739,11 @@ class AssembleContextRequest(_message.Message):
         accompanying_texts: _abc.Iterable[_builtins.str] | None = ...,
         fresh_tail: _context_pb2.FreshTail | None = ...,
         model: _builtins.str = ...,
+        up_to_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fresh_tail", b"fresh_tail"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_texts", b"accompanying_texts", "fresh_tail", b"fresh_tail", "model", b"model", "reserved_token_count", b"reserved_token_count", "session_id", b"session_id", "token_budget", b"token_budget"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_texts", b"accompanying_texts", "fresh_tail", b"fresh_tail", "model", b"model", "reserved_token_count", b"reserved_token_count", "session_id", b"session_id", "token_budget", b"token_budget", "up_to_seq", b"up_to_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -781,7 +788,9 @@ class AssembleContextResponse(_message.Message):
     token_vocabulary: _builtins.str
     """The vocabulary of the counts, or the one from which an estimate was made."""
     compaction_due: _builtins.bool
-    """By the tenant's settings it is time for a compaction: a run calls CompactAsWriter."""
+    """By the tenant's settings it is time for a compaction: a run calls CompactAsWriter. False with
+    `up_to_seq`.
+    """
     fresh_seq: _builtins.int
     """Entries from this seq on are the fresh tail. 0 if all are."""
     @_builtins.property
