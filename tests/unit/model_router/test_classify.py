@@ -68,9 +68,9 @@ def test_tokens_per_minute_smaller_than_the_request_is_a_rate_limit(status: int 
     ("status", "text", "reason"),
     [
         (429, "Request too large: requested 30677 tokens > limit 30000 tokens", FailoverReason.RATE_LIMIT),
-        (405, "nobody knows this text", FailoverReason.FORMAT),
-        (451, "nobody knows this text", FailoverReason.AUTH),
-        (424, "Error of the tool server: 401 Unauthorized", FailoverReason.SERVER_ERROR),
+        (405, "nobody knows this text", FailoverReason.UNCLASSIFIED),
+        (451, "nobody knows this text", FailoverReason.UNCLASSIFIED),
+        (424, "Error of the tool server: 401 Unauthorized", FailoverReason.UNCLASSIFIED),
         (500, "Incorrect API key provided", FailoverReason.AUTH),
         (502, "Incorrect API key provided", FailoverReason.SERVER_ERROR),
         (500, "Bad gateway", FailoverReason.SERVER_ERROR),

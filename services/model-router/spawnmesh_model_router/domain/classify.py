@@ -90,14 +90,13 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     ),
     408: _GAVE_UP,
     410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE}),
-    # Method, accepted types, length, address, type of the content, header fields.
-    **dict.fromkeys((405, 406, 411, 414, 415, 431), _REJECTED),
+    # Accepted types, length, address, type of the content, header fields.
+    **dict.fromkeys((406, 411, 414, 415, 431), _REJECTED),
     422: StatusRule(FailoverReason.FORMAT, _REFUSED | {Topic.SILENCE}, named=_NAMED),
     # The text is about another server, such as one with tools.
-    424: StatusRule(FailoverReason.SERVER_ERROR),
+    424: StatusRule(FailoverReason.UNCLASSIFIED),
     # A request that is too large for the tokens of a minute says so in the words of a context.
     429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY, ignored=frozenset({Topic.CONTEXT})),
-    451: _LOCKED_OUT,
     499: _GAVE_UP,
     502: _GATEWAY,
     504: _GAVE_UP,
