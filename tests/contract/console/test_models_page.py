@@ -67,6 +67,19 @@ async def test_a_model_that_is_not_configured_keeps_the_form(signed_in: SignedIn
     assert not page.tags("b")
 
 
+async def test_cooldowns_are_lanes_of_one_time_line(cooling: str, signed_in: SignedIn) -> None:
+    reader = await signed_in(ClientRole.READER)
+    page = await read(reader, "/models?part=state")
+    assert re.search(rf"model {cooling} (for \S+ alone, )?too many requests: ends in ", page.text)
+    labels = [one["aria-label"] for one in page.tags("svg") if one.get("role") == "img"]
+    assert [
+        one for one in labels if re.fullmatch(r"In cooldown from .*(now|ago); it ends in \d+ (s|min|h)", one)
+    ]
+    assert len([one for one in page.tags("rect") if one.get("class") == "coming"]) > 1, "and that of the key"
+    assert " now " in page.text
+    assert page.text.index("Cooldowns") < page.text.index("Providers")
+
+
 async def test_an_operator_of_the_mesh_ends_a_cooldown(cooling: str, signed_in: SignedIn) -> None:
     admin = await signed_in(ClientRole.ADMIN)
     page = await read(admin, "/models")

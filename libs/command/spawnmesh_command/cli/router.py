@@ -113,7 +113,7 @@ def health(
     if as_json:
         print_json({"providers": [value_of(provider) for provider in listed]})
     else:
-        columns = ("provider", "credentials", "rest", "for", "until", "reason", "failures")
+        columns = ("provider", "credentials", "rest", "for", "since", "until", "reason", "failures")
         print_table(columns, (row for provider in listed for row in _health_rows(provider)))
 
 
@@ -185,7 +185,7 @@ def _health_rows(provider: routing_pb2.ProviderHealth) -> list[Sequence[str]]:
     """Return a row for each cooldown or counted failure; one row if there is none."""
     credentials = f"{provider.readable_credential_count} of {provider.credential_count} readable"
     if not provider.cooldowns:
-        return [(provider.provider, credentials, "nothing", "", "", "", "")]
+        return [(provider.provider, credentials, "nothing", "", "", "", "", "")]
     now = utc_now()
     return [
         (
@@ -193,6 +193,7 @@ def _health_rows(provider: routing_pb2.ProviderHealth) -> list[Sequence[str]]:
             credentials,
             f"{_short(routing_pb2.CooldownScope, rest.scope)} {rest.target}",
             f"{_audience(rest.audience)} {rest.tenant_id}".rstrip(),
+            when(rest.start_time),
             when(rest.until_time) if rest.until_time.ToDatetime(tzinfo=UTC) > now else "over",
             _short(generation_pb2.FailoverReason, rest.reason),
             str(rest.failure_count),

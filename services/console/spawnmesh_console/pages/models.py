@@ -8,6 +8,7 @@ from spawnmesh_core.errors import FailedPrecondition, InvalidRequest
 from starlette.responses import Response
 
 from spawnmesh_console.clients.model_router import clear_cooldown, explained_route, provider_views
+from spawnmesh_console.domain.cooldown_lanes import cooldown_time_line
 from spawnmesh_console.domain.cooldowns import model_state
 from spawnmesh_console.domain.routes import RouteQuestion, names_in, shown_candidates
 from spawnmesh_console.web.visit import Visit, see_other
@@ -55,12 +56,14 @@ async def clear(visit: Visit) -> Response:
 async def _state(visit: Visit) -> dict[str, Any]:
     models = await visit.mesh.models.list()
     providers = await provider_views(visit.mesh)
+    now = datetime.now(UTC)
     return {
         "models": models,
         "providers": providers,
+        "time_line": cooldown_time_line(providers, now),
         "model_state": model_state,
         "explain_query": _explain_query,
-        "now": datetime.now(UTC),
+        "now": now,
     }
 
 
