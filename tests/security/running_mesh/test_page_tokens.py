@@ -132,6 +132,10 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
                 (tenant.tenant_id, f"agent-{number}"),
             )
             await connection.execute(
+                "insert into model_router.failure_hours values (%s, now(), %s, 'TIMEOUT', 1, 0, 1)",
+                (tenant.tenant_id, f"p/{number}"),
+            )
+            await connection.execute(
                 """
                 insert into session.approvals (tenant_id, approval_id, session_id, run_id, agent_id,
                                                ancestor_ids, tool_name, on_expiry, create_time, expire_time)

@@ -13,6 +13,7 @@ from spawnmesh_client.pages import pages_of
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
+from spawnmesh_command.cli.failures import failures
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of, when
 from spawnmesh_command.cli.thinking import Thinking, level_name, thinking_level
@@ -25,9 +26,9 @@ _SCOPES = {
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `router models|explain|health|clear`."""
+    """Add `router models|explain|health|failures|clear`."""
     router = typer.Typer(no_args_is_help=True, help="Models, their health and cooldowns.")
-    for command in (models, explain, health, clear):
+    for command in (models, explain, health, failures, clear):
         router.command()(command)
     app.add_typer(router, name="router")
 

@@ -27,8 +27,8 @@ class LanePart:
 class CooldownLane:
     """A cooldown and the parts of its lane: the one before now, and the one that is still to come.
 
-    One that ended has a `past` alone, or nothing if it ended before the axis begins. `words` say the
-    same.
+    One that ended has a `past` alone, or nothing if it ended before the axis begins. `words` say
+    the same.
     """
 
     cooldown: CooldownView
