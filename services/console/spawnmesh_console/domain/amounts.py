@@ -1,7 +1,9 @@
-"""Sizes and counts in words."""
+"""Sizes, counts and shares, in words and as bars."""
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
+_LEAST_PERCENT = 1.0
+"""The least height or width of a bar of something: a lower one cannot be seen."""
 
 
 def size_text(count: int) -> str:
@@ -31,3 +33,10 @@ def percent_text(part: int, whole: int) -> str:
         return "–"
     percent = 100 * part // whole
     return f"{percent} %" if percent else "< 1 %"
+
+
+def bar_percent(part: int, whole: int) -> float:
+    """Return the part in percent, so much that it can be seen, and at most 100."""
+    if part <= 0 or whole <= 0:
+        return 0.0
+    return round(min(max(100 * part / whole, _LEAST_PERCENT), 100.0), 2)
