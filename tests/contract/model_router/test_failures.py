@@ -2,6 +2,7 @@
 
 from datetime import UTC
 
+import psycopg
 import pytest
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
@@ -184,3 +185,20 @@ async def test_ListFailures__readers_may_and_runs_may_not(router: Router) -> Non
         with pytest.raises(MeshError) as refusal:
             await router.call("ListFailures", pb.ListFailuresRequest(), token=token)
         assert refusal.value.reason is Reason.CALLER_NOT_ALLOWED
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param("'t', to_timestamp(3600), 'p/one', 'TIMEOUT', -1, 0, 0", id="negative-count"),
+        pytest.param("'t', to_timestamp(3600), 'p/one', 'TIMEOUT', 2, 2, 1", id="more-than-failed"),
+        pytest.param("'t', to_timestamp(3600.5), 'p/one', 'TIMEOUT', 1, 0, 0", id="no-hour"),
+        pytest.param("'t', to_timestamp(3600), 'one', 'TIMEOUT', 1, 0, 0", id="model-without-provider"),
+        pytest.param("'other', to_timestamp(3600), 'p/one', 'TIMEOUT', 1, 0, 0", id="other-tenant"),
+    ],
+)
+async def test_row_of_failures_that_makes_no_sense_is_refused(world: World, row: str) -> None:
+    async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
+        await connection.execute("set local spawnmesh.tenant = 't'")
+        with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.InsufficientPrivilege)):
+            await connection.execute(f"insert into failure_hours values ({row})".encode())

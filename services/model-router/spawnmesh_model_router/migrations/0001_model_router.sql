@@ -172,7 +172,7 @@ create policy tenant on spend_days
 -- Primary key: add_failures finds a row; list_failures and delete_past_hours read hours.
 create table failure_hours (
     tenant_id      text        not null,
-    hour_time      timestamptz not null, -- The beginning of the hour.
+    hour_time      timestamptz not null check (mod(extract(epoch from hour_time), 3600) = 0),
     model          text        collate "C" not null check (model like '%/%'),
     reason         text        collate "C" not null,
     failure_count  used_amount not null,
