@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.page_tokens import page_token
 from spawnmesh_core.reasons import Reason
 
-from tests.support.model_router.failures import BY_HOUR, list_failures, put_failures, this_hour
+from tests.support.model_router.failures import BY_HOUR, BY_REASON, list_failures, put_failures, this_hour
 from tests.support.model_router.fixtures import Router, World
 from tests.support.waiting import HOUR, time_left_in
 
@@ -44,6 +47,18 @@ async def test_ListFailures__hours_of_the_span(world: World, router: Router) -> 
     assert await hours_ago(router, start_time=stamp(167)) == [167, 24, 23, 1, 0]
     assert await hours_ago(router, start_time=stamp(300), end_time=stamp(160)) == [167]
     assert await hours_ago(router, end_time=stamp(300)) == []
+
+
+async def test_ListFailures__page_goes_on_where_it_ended_after_the_hour_turned(
+    world: World, router: Router
+) -> None:
+    await put_failures(world, router.tenant, 1, ("p/one", "BILLING"), ("p/one", "TIMEOUT"))
+    request = pb.ListFailuresRequest(group_by=[BY_REASON], page_size=1)
+    # The token of a page that an hour ago began with the span.
+    position = [(this_hour() - timedelta(hours=24)).isoformat(), "", "BILLING"]
+    request.page_token = page_token(position, request, router.tenant)
+    (row,) = (await router.call("ListFailures", request)).rows
+    assert row.reason == generation_pb2.FAILOVER_REASON_TIMEOUT
 
 
 @pytest.mark.parametrize(
