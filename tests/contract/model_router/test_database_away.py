@@ -13,6 +13,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_model_router.operations import policy_cache
+from structlog.testing import capture_logs
 
 from tests.support.links import Link, open_link, to_postgres
 from tests.support.model_router import failures, spending
@@ -125,7 +126,9 @@ async def test_ListSpend__calls_while_the_database_is_away_are_listed_later(worl
     assert await reason_of(router, world.ref("one")) is None
     await spending.spent(router, 1)
     way.close()
-    assert [await reason_of(router, world.ref("one")) for _ in range(3)] == [None, None, None]
+    with capture_logs() as logs:
+        assert [await reason_of(router, world.ref("one")) for _ in range(3)] == [None, None, None]
+        await eventually(lambda: "spend_kept_here" in [entry["event"] for entry in logs])
     way.is_open = True
     assert await spending.spent(router, 4) == [("", "one", 4, 4 * 25)]
 
