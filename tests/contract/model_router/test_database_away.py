@@ -128,7 +128,7 @@ async def test_ListSpend__calls_while_the_database_is_away_are_listed_later(worl
     way.close()
     with capture_logs() as logs:
         assert [await reason_of(router, world.ref("one")) for _ in range(3)] == [None, None, None]
-        await eventually(lambda: "spend_kept_here" in [entry["event"] for entry in logs])
+        await eventually(lambda: "usage_kept_here" in [entry["event"] for entry in logs])
     way.is_open = True
     assert await spending.spent(router, 4) == [("", "one", 4, 4 * 25)]
 
@@ -142,8 +142,10 @@ async def test_ListFailures__failures_while_the_database_is_away_are_listed_late
     assert await reason_of(router, world.ref("two")) is Reason.MODEL_REFUSED
     await failures.failed(router, 1)
     way.close()
-    for _ in range(3):
-        assert await reason_of(router, world.ref("two")) is Reason.MODEL_REFUSED
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert await reason_of(router, world.ref("two")) is Reason.MODEL_REFUSED
+        await eventually(lambda: "usage_kept_here" in [entry["event"] for entry in logs])
     way.is_open = True
     assert await failures.failed(router, 4) == [("two", "NO_FAILOVER", 4, 0, 4)]
 
