@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -20,7 +21,6 @@ from spawnmesh_model_router.domain.answer import (
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.charges import ChargedUsage, charge_for
 from spawnmesh_model_router.domain.events import (
-    Attempt,
     AttemptFailed,
     AttemptStarted,
     Completed,
@@ -28,7 +28,6 @@ from spawnmesh_model_router.domain.events import (
     Event,
     UsageReport,
 )
-from spawnmesh_model_router.domain.failures import AfterFailure
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.policy import Prices, estimated_tokens
 from spawnmesh_model_router.domain.reservations import (
@@ -68,8 +67,8 @@ async def generate_within_budget(
     largest cost of the call is reserved until its last charge. If the call counts in budgets of
     sessions, the sum of its charges is recorded there once, before the last event too. Each charge
     is noted as spending of the call's agent and the model, with or without limits, and each failed
-    call with its reason. Raises MeshError
-    BUDGET_EXCEEDED and SESSION_BUDGET_EXCEEDED before any provider is called.
+    call with its reason. Raises MeshError BUDGET_EXCEEDED and SESSION_BUDGET_EXCEEDED before any
+    provider is called.
     """
     tenant_id, limits, seconds = routing.tenant_id, routing.policy.limits, routing.deadline - deps.monotonic()
     bounds = _bounds(deps.config, routing, request)
@@ -83,13 +82,12 @@ async def generate_within_budget(
         released = reservation if is_last else None
         await budgets.charge(tenant_id, limits, charged.token_count, charged.cost_micros, released)
 
-    def note_failure(attempt: Attempt, after: AfterFailure) -> None:
-        usage.note_failure(tenant_id, attempt, after)
-
     try:
         await budgets.admit(tenant_id, limits, reservation)
         await budgeted.admit()
-        async with aclosing(call_chain(deps, routing, request, note_failure)) as events:
+        async with aclosing(
+            call_chain(deps, routing, request, partial(usage.note_failure, tenant_id))
+        ) as events:
             async for event in events:
                 lost = open_call.lost_by(event)
                 # A call that is charged is closed first: the caller may leave meanwhile.
