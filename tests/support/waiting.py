@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-MINUTE, DAY = 60.0, 86_400.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.05
 
@@ -36,10 +36,11 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], *, within_second
 
 
 async def time_left_in(period: float, seconds: float = 15.0) -> None:
-    """Return when so many seconds are left of the calendar minute or day of UTC: at once, or in the next.
+    """Return when so many seconds are left of the calendar minute, hour or day of UTC: at once, or
+    in the next.
 
-    What is counted for each minute or day begins again with the next one. A test that counts would
-    otherwise fail now and then.
+    What is counted for each minute, hour or day begins again with the next one. A test that counts
+    would otherwise fail now and then.
     """
     left = period - time.time() % period
     if left < seconds:

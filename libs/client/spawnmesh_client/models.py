@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from spawnmesh.model_router.v1 import model_router_service_pb2 as rpc
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 
+from spawnmesh_client.failures import FailureRow, failures_request, list_failures
 from spawnmesh_client.pages import paged
 from spawnmesh_client.resource_views import Model, ProviderHealth
 from spawnmesh_client.spending import Spending, list_spend, spend_request, spending_of
@@ -49,3 +50,20 @@ class Models:
         """
         request = spend_request(start_time, end_time, group_by)
         return spending_of(await list_spend(self._wire.service("model-router"), request))
+
+    async def failures(
+        self,
+        *,
+        start_time: datetime | timedelta | None = None,
+        end_time: datetime | timedelta | None = None,
+        group_by: Sequence[str] = (),
+    ) -> Sequence[FailureRow]:
+        """Return how many of the tenant's calls failed in the hours that begin in the span.
+
+        A time is one, or that time ago. Without times it is the last 24 hours. `group_by` names
+        dimensions, such as `REASON`; the rows are sums over the others. Raises ValueError for an
+        unknown dimension, and InvalidRequest for a span of more than 168 hours.
+        """
+        request = failures_request(start_time, end_time, group_by)
+        rows = await list_failures(self._wire.service("model-router"), request)
+        return [view_of(FailureRow, row) for row in rows]

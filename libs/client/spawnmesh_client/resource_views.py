@@ -70,10 +70,14 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """A model, credential or provider that is not called for a while."""
+    """A model, credential or provider that is not called for a while.
+
+    `start_time` is that of the newest failure that `failure_count` counts.
+    """
 
     scope: CooldownScope
     target: str
+    start_time: datetime | None
     until_time: datetime | None
     failure_count: int
 

@@ -192,6 +192,7 @@ class SyncModels(_Group):
     list = _blocking(Models.list)
     health = _blocking(Models.health)
     spend = _blocking(Models.spend)
+    failures = _blocking(Models.failures)
 
 
 class SyncOperations(_Group):

@@ -34,8 +34,8 @@ from spawnmesh_model_router.operations.failover.dependencies import ChainDepende
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
 from spawnmesh_model_router.operations.request_threads import open_request_threads
 from spawnmesh_model_router.operations.run_budgets import RunBudgets
-from spawnmesh_model_router.operations.spend_log import SpendLog
 from spawnmesh_model_router.operations.trace_content import TraceContent
+from spawnmesh_model_router.operations.usage_log import UsageLog
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
 from spawnmesh_model_router.rpc.tenant_data import RouterTenants
@@ -89,9 +89,9 @@ async def open_service(
         budgets = BudgetCounter(bulkhead)
         policies = PolicyCache(bulkhead, budgets)
         cooldowns = CooldownCache(database, cooldown_changes, metrics)
-        spend = SpendLog(bulkhead)
+        usage = UsageLog(bulkhead)
         await stack.enter_async_context(
-            run_jobs(cooldowns, cooldown_changes, policies, policy_changes, spend)
+            run_jobs(cooldowns, cooldown_changes, policies, policy_changes, usage)
         )
         upstreams = await stack.enter_async_context(
             open_upstreams(config.providers, settings.connect_timeout_seconds)
@@ -121,10 +121,10 @@ async def open_service(
         )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
         servicer = ModelRouterServicer(
-            Dependencies(database, policies, budgets, run_budgets, spend, cooldowns, chain)
+            Dependencies(database, policies, budgets, run_budgets, usage, cooldowns, chain)
         )
         add_ModelRouterServiceServicer_to_server(servicer, server)
-        add_tenant_participant(server, database, RouterTenants(policies, cooldowns, spend), caller_tenant_id)
+        add_tenant_participant(server, database, RouterTenants(policies, cooldowns, usage), caller_tenant_id)
         add_audit(server, database, "model-router", caller_scope)
         add_deployment(server, database, "model-router", dependencies=process.dependencies)
         yield server

@@ -9,8 +9,10 @@ from spawnmesh_console.clients.model_router import clear_cooldown
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.caller import ClientRole
 
+from tests.support.console.failed import FailedRow, put_failed_calls
 from tests.support.console.html import Page
-from tests.support.console.visitors import SignedIn, form_key, read
+from tests.support.console.visitors import ConsoleTenant, SignedIn, form_key, open_tenant, read
+from tests.support.waiting import HOUR, eventually, time_left_in
 
 FLAKY, AGENT = "scripted/flaky", "scripted/agent"
 EXPLAINED = f"/models?explain={FLAKY}&fallbacks={AGENT}&only=1&tools=1"
@@ -65,6 +67,64 @@ async def test_a_model_that_is_not_configured_keeps_the_form(signed_in: SignedIn
     asked = next(form for form in page.forms if form.action.startswith("/models"))
     assert asked.fields["explain"] == "<b>no/model"
     assert not page.tags("b")
+
+
+async def test_cooldowns_are_lanes_of_one_time_line(cooling: str, signed_in: SignedIn) -> None:
+    reader = await signed_in(ClientRole.READER)
+    page = await read(reader, "/models?part=state")
+    assert re.search(rf"model {cooling} (for \S+ alone, )?too many requests: ends in ", page.text)
+    labels = [one["aria-label"] for one in page.tags("svg") if one.get("role") == "img"]
+    assert [
+        one for one in labels if re.fullmatch(r"In cooldown from .*(now|ago); it ends in \d+ (s|min|h)", one)
+    ]
+    assert len([one for one in page.tags("rect") if one.get("class") == "coming"]) > 1, "and that of the key"
+    assert [one for one in page.tags("text") if one["class"].endswith(" now")]
+    assert page.text.index("Cooldowns") < page.text.index("Providers")
+
+
+async def test_tenant_without_failed_calls_is_told_so(signed_in: SignedIn) -> None:
+    page = await read(await signed_in(ClientRole.READER), "/models")
+    assert "No call failed in the last 24 hours." in page.text
+
+
+async def test_failed_calls_are_shown_by_model_and_reason_and_by_hour(
+    tenant: ConsoleTenant, signed_in: SignedIn
+) -> None:
+    await time_left_in(HOUR)
+    rows = [
+        FailedRow(0, "acme/large", "TIMEOUT", 2, 1, 1),
+        FailedRow(5, "acme/large", "TIMEOUT", 6, 6),
+        FailedRow(5, "acme/<b>", "BILLING", 1200, 0, 4),
+        FailedRow(24, "acme/old", "BILLING", 9000),
+    ]
+    await put_failed_calls(tenant, rows)
+    page = await read(await signed_in(ClientRole.READER), "/models")
+    said = "1,208 failed calls of models in 24 hours: after 7 another model was called, and 5 ended their request."
+    assert said in page.text
+    assert "acme/<b>: the account has no credit BILLING 1,200 0 4" in page.text
+    assert "acme/large: no answer in time TIMEOUT 8 7 1" in page.text
+    assert "acme/old" not in page.text
+    (chart,) = [one["aria-label"] for one in page.tags("svg") if one.get("class") == "chart"]
+    assert chart.startswith("A bar for each of 24 hours. The highest is 1,206 failed calls from ")
+    assert "this hour has 2." in chart
+    heights = [float(one["height"]) for one in page.tags("rect") if one.get("class") == "bar" and "y" in one]
+    assert len(heights) == 24
+    assert [one for one in heights if one] == [100.0, 1.0]
+    widths = [one["width"] for one in page.tags("rect") if one.get("class") == "bar" and "y" not in one]
+    assert widths == ["100.0", "1.0"]
+    async with open_tenant(tenant.console) as other:
+        outsider = await read(await signed_in(other.token()), "/models")
+    assert "No call failed in the last 24 hours." in outsider.text
+
+
+async def test_call_that_another_model_answers_is_listed(cooling: str, signed_in: SignedIn) -> None:
+    reader = await signed_in(ClientRole.READER)
+
+    async def is_listed() -> bool:
+        page = await read(reader, "/models")
+        return f"{cooling}: too many requests RATE_LIMIT 1 1 0" in page.text
+
+    await eventually(is_listed)
 
 
 async def test_an_operator_of_the_mesh_ends_a_cooldown(cooling: str, signed_in: SignedIn) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_model_router.jobs import store_spend
+from spawnmesh_model_router.jobs import store_usage
 
 from tests.support.model_router.fixtures import World, open_world
 
@@ -19,5 +19,5 @@ async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) ->
 
 @pytest.fixture
 def quick_spend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let routers in the process of the test store spending at once, and not a second later."""
-    monkeypatch.setattr(store_spend, "_INTERVAL_SECONDS", 0.02)
+    """Let routers in the process of the test store spending and failures at once, and not a second later."""
+    monkeypatch.setattr(store_usage, "_INTERVAL_SECONDS", 0.02)

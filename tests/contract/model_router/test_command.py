@@ -1,6 +1,7 @@
 """`spawnmesh router`, against the running service."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -116,6 +117,9 @@ async def test_health_and_clear__show_a_rest_and_end_it(
     assert rest.startswith(
         f"{world.scripted} 1 of 1 readable model {world.ref('one')} tenant {router.tenant} 20"
     )
+    times = re.findall(r"20\S+ \S+", rest)
+    assert len(times) == 2
+    assert times[0] < times[1], "since and until"
     assert rest.endswith("rate_limit 1")
     assert row(out, world.anthropic) == f"{world.anthropic} 1 of 1 readable nothing"
     assert CANARY not in out

@@ -16,9 +16,9 @@ from spawnmesh_model_router.operations import policy_cache
 from structlog.testing import capture_logs
 
 from tests.support.links import Link, open_link, to_postgres
-from tests.support.model_router import spending
+from tests.support.model_router import failures, spending
 from tests.support.model_router.fixtures import Router, World, user
-from tests.support.model_router.provider import BROKEN, chat, sse
+from tests.support.model_router.provider import BROKEN, chat, openai_error, sse
 from tests.support.waiting import eventually
 
 
@@ -128,9 +128,26 @@ async def test_ListSpend__calls_while_the_database_is_away_are_listed_later(worl
     way.close()
     with capture_logs() as logs:
         assert [await reason_of(router, world.ref("one")) for _ in range(3)] == [None, None, None]
-        await eventually(lambda: "spend_kept_here" in [entry["event"] for entry in logs])
+        await eventually(lambda: "usage_kept_here" in [entry["event"] for entry in logs])
     way.is_open = True
     assert await spending.spent(router, 4) == [("", "one", 4, 4 * 25)]
+
+
+@pytest.mark.usefixtures("quick_spend")
+async def test_ListFailures__failures_while_the_database_is_away_are_listed_later(
+    world: World, way: Way
+) -> None:
+    world.provider.on("two", openai_error(400, "flagged by our usage policy", "invalid_request_error", None))
+    router = await world.router()
+    assert await reason_of(router, world.ref("two")) is Reason.MODEL_REFUSED
+    await failures.failed(router, 1)
+    way.close()
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert await reason_of(router, world.ref("two")) is Reason.MODEL_REFUSED
+        await eventually(lambda: "usage_kept_here" in [entry["event"] for entry in logs])
+    way.is_open = True
+    assert await failures.failed(router, 4) == [("two", "NO_FAILOVER", 4, 0, 4)]
 
 
 async def test_Generate__requests_of_a_minute_are_counted_without_the_database(

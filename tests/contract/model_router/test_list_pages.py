@@ -8,6 +8,7 @@ from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_model_router.rpc import list_provider_health
 
 from tests.support.list_pages import PagedList, check_page_sizes, check_page_tokens, check_pages
+from tests.support.model_router.failures import BY_REASON, put_failures
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.provider import RATE_LIMITED
 from tests.support.model_router.spending import BY_AGENT, put_spend
@@ -58,11 +59,33 @@ def _spend_by_agent(router: Router, other: Router) -> PagedList:
     return PagedList(partial(router.call, "ListSpend"), by_agent, "rows", _spend(router, other).elsewhere[:1])
 
 
+def _failures(router: Router, other: Router) -> PagedList:
+    by_reason = pb.ListFailuresRequest(group_by=[BY_REASON])
+    return PagedList(
+        partial(router.call, "ListFailures"),
+        pb.ListFailuresRequest(),
+        "rows",
+        [
+            (partial(other.call, "ListFailures"), pb.ListFailuresRequest()),
+            (partial(router.call, "ListFailures"), by_reason),
+            (partial(router.call, "ListSpend"), pb.ListSpendRequest()),
+        ],
+    )
+
+
+def _failures_by_reason(router: Router, other: Router) -> PagedList:
+    by_reason = pb.ListFailuresRequest(group_by=[BY_REASON])
+    elsewhere = _failures(router, other).elsewhere[:1]
+    return PagedList(partial(router.call, "ListFailures"), by_reason, "rows", elsewhere)
+
+
 LISTS = {
     "ListModels": _models,
     "ListProviderHealth": _provider_health,
     "ListSpend": _spend,
     "ListSpend-by-agent": _spend_by_agent,
+    "ListFailures": _failures,
+    "ListFailures-by-reason": _failures_by_reason,
 }
 
 
@@ -74,6 +97,8 @@ async def listed(world: World, request: pytest.FixtureRequest) -> PagedList:
         for tenant in (router.tenant, other.tenant):
             names = [(agent, model) for agent in ("", "*", "ann", "ben") for model in ("p/one", "p/two")]
             await put_spend(world, tenant, days_ago, *names)
+            failed = [(model, reason) for model in ("p/one", "p/two") for reason in ("BILLING", "TIMEOUT")]
+            await put_failures(world, tenant, days_ago, *failed)
     return LISTS[request.param](router, other)
 
 

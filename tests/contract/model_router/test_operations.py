@@ -1,5 +1,6 @@
 """The unary RPCs: routes, models, health, cooldowns, classified failures and planned retries."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,10 @@ from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.store.cooldowns import CooldownRecord, extend_cooldown, notify_cooldowns
+from spawnmesh_postgres.database import ALL_TENANTS, open_database
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.fixtures import CANARY, Router, World, image_block, user
@@ -82,6 +87,26 @@ async def test_ListModels__lists_the_capabilities(world: World) -> None:
     }
     assert (list(two.aliases), two.vision, blind.vision, blind.tools) == (["fast"], True, False, False)
     assert (one.context_window_token_count, one.max_output_token_count) == (128000, 4096)
+
+
+async def test_ListProviderHealth__cooldown_starts_with_the_newest_failure_that_counted(world: World) -> None:
+    router = await world.router()
+    counted = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=2)
+    rest = Cooldown(Scope.MODEL, counted + timedelta(minutes=5), 3, FailoverReason.TIMEOUT, counted)
+    target = CooldownTarget(Scope.MODEL, world.ref("one"))
+    async with (
+        open_database(world.dsn.app, name="test", max_connections=1) as database,
+        database.transaction(ALL_TENANTS) as connection,
+    ):
+        await extend_cooldown(connection, target, CooldownRecord(rest, counted + timedelta(seconds=20)))
+        await notify_cooldowns(connection)
+
+    async def found() -> list[routing_pb2.Cooldown]:
+        health = await router.call("ListProviderHealth", pb.ListProviderHealthRequest())
+        return [one for provider in health.providers for one in provider.cooldowns]
+
+    (one,) = await eventually(found)
+    assert (one.start_time.ToDatetime(UTC), one.until_time.ToDatetime(UTC)) == (counted, rest.until)
 
 
 async def test_ListProviderHealth__names_credentials_by_place_and_shows_no_key(world: World) -> None:

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.page_tokens import page_token
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.fixtures import Router, World
-from tests.support.model_router.spending import BY_DAY, list_spend, put_spend, today
+from tests.support.model_router.spending import BY_AGENT, BY_DAY, list_spend, put_spend, today
 from tests.support.waiting import DAY, time_left_in
 
 
@@ -51,6 +53,16 @@ async def test_ListSpend__days_of_the_span(world: World, router: Router) -> None
     assert await days_ago(router, start_time=midnight(150), end_time=midnight(85)) == [89]
     assert await days_ago(router, end_time=midnight(200)) == []
     assert await days_ago(router, start_time=midnight(-1), end_time=midnight(-80)) == []
+
+
+async def test_ListSpend__page_goes_on_where_it_ended_after_midnight(world: World, router: Router) -> None:
+    await put_spend(world, router.tenant, 1, ("ann", "p/one"), ("ben", "p/one"))
+    request = pb.ListSpendRequest(group_by=[BY_AGENT], page_size=1)
+    # The token of a page that a day ago began with the span.
+    position = [(today() - timedelta(days=30)).isoformat(), "ann", ""]
+    request.page_token = page_token(position, request, router.tenant)
+    (row,) = (await router.call("ListSpend", request)).rows
+    assert row.agent_id == "ben"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import tempfile
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -81,7 +82,7 @@ class Lists:
         return next((one for one in found if one.service == wanted), found[0])
 
     async def ask(self, name: str, /, page_token: str, caller: str = "", **changed: Any) -> Answer:
-        """Ask for a page."""
+        """Ask for a page, again and again if these tests send too many calls in a second."""
         rpc = self.served(name)
         request = type(self.requests[name])()
         request.CopyFrom(self.requests[name])
@@ -89,7 +90,13 @@ class Lists:
         for changed_field, value in changed.items():
             setattr(request, changed_field, value)
         channel = self.running.channels[rpc.service]
-        return await ask(channel, rpc.method, caller or self.caller(name), request.SerializeToString())
+        asked = partial(ask, channel, rpc.method, caller or self.caller(name), request.SerializeToString())
+
+        async def admitted() -> Answer | None:
+            answer = await asked()
+            return None if answer.reason is Reason.RATE_LIMITED else answer
+
+        return await eventually(admitted)
 
 
 def _first_request(name: str, tenant: Filled) -> Message:
@@ -133,6 +140,13 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
             await connection.execute(
                 "insert into model_router.spend_days values (%s, now(), %s, 'p/one', 1, 1, 1, 0, 0, 1)",
                 (tenant.tenant_id, f"agent-{number}"),
+            )
+            await connection.execute(
+                """
+                insert into model_router.failure_hours
+                values (%s, date_trunc('hour', now(), 'UTC'), %s, 'TIMEOUT', 1, 0, 1)
+                """,
+                (tenant.tenant_id, f"p/{number}"),
             )
             await connection.execute(
                 """

@@ -16,6 +16,7 @@ from spawnmesh_client.resource_views import Agent, Plugin
 from spawnmesh_client.session import Session
 
 from tests.support.console.budgets import waiting_session
+from tests.support.console.failed import FailedRow, put_failed_calls
 from tests.support.console.published import file_of, publishing_session
 from tests.support.console.schedules import put_schedule
 from tests.support.console.spent import SpentRow, put_budget, put_spending
@@ -106,6 +107,10 @@ async def furnish(tenant: ConsoleTenant) -> Furnished:
         SpentRow(ago, agent, "acme/large", 10_000 + ago) for ago in (0, 2, 40) for agent in ("clerk", "", "*")
     ]
     await put_spending(tenant, spent)
+    failed = [
+        FailedRow(ago, "acme/large", reason, 9, 5, 2) for ago in (0, 7) for reason in ("TIMEOUT", "AUTH")
+    ]
+    await put_failed_calls(tenant, failed)
     await put_budget(tenant, 10**9, spent_micros=10**8, reserved_micros=10**7)
     waits = [await eventually(lambda one=one: _approval_of(mesh, one)) for one in (waiting, asking)]
     return Furnished(

@@ -10,7 +10,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2, attachment
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import delivery_pb2, event_pb2, hook_service_pb2, webhook_pb2
-from spawnmesh.model_router.v1 import routing_pb2
+from spawnmesh.model_router.v1 import failures_pb2, generation_pb2, routing_pb2
 from spawnmesh.session.v1 import (
     approval_pb2,
     budget_pb2,
@@ -23,6 +23,7 @@ from spawnmesh.transcript.v1 import entry_pb2, search_service_pb2
 from spawnmesh_client import (
     approval_views,
     budget_views,
+    failures,
     resource_views,
     schedule_views,
     views,
@@ -58,6 +59,7 @@ MESSAGES: dict[type[Any], Any] = {
     resource_views.PluginDelivery: delivery_pb2.Delivery,
     resource_views.TenantDeletion: tenant_pb2.TenantDeletion,
     resource_views.Tenant: tenant_pb2.Tenant,
+    failures.FailureRow: failures_pb2.FailureRow,
     schedule_views.ScheduleFiring: schedule_pb2.ScheduleFiring,
     webhook_views.WebhookAttempt: webhook_pb2.WebhookAttempt,
 }
@@ -78,6 +80,8 @@ ENUMS: dict[Any, Any] = {
     approval_views.ApprovalState: approval_pb2.ApprovalState,
     approval_views.ExpiryPolicy: approval_pb2.ExpiryPolicy,
     budget_views.BudgetLimit: budget_pb2.BudgetLimit,
+    failures.FailureDimension: failures_pb2.FailureDimension,
+    failures.FailureReason: generation_pb2.FailoverReason,
     resource_views.CooldownScope: routing_pb2.CooldownScope,
     resource_views.ProviderKind: routing_pb2.ProviderKind,
     resource_views.DeliveryDecision: delivery_pb2.DeliveryDecision,

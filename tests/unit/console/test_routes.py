@@ -67,7 +67,7 @@ def test_the_target_of_a_cooldown_has_words(scope: str, target: str, words: str)
 
 
 def _provider(*cooldowns: tuple[str, str, datetime], readable: int = 1) -> ProviderView:
-    views = [CooldownView(scope, target, until, "TIMEOUT", 1, "") for scope, target, until in cooldowns]
+    views = [CooldownView(scope, target, NOW, until, "TIMEOUT", 1, "") for scope, target, until in cooldowns]
     return ProviderView("a", 1, readable, tuple(views))
 
 

@@ -14,6 +14,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_command.cli import completion
+from spawnmesh_command.cli.failures import failures
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of, when
 from spawnmesh_command.cli.thinking import Thinking, level_name, thinking_level
@@ -26,9 +27,9 @@ _SCOPES = {
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `router models|explain|health|clear`."""
+    """Add `router models|explain|health|failures|clear`."""
     router = typer.Typer(no_args_is_help=True, help="Models, their health and cooldowns.")
-    for command in (models, explain, health, clear):
+    for command in (models, explain, health, failures, clear):
         router.command()(command)
     app.add_typer(router, name="router")
 
@@ -120,7 +121,7 @@ def health(
     if as_json:
         print_json({"providers": [value_of(provider) for provider in listed]})
     else:
-        columns = ("provider", "credentials", "rest", "for", "until", "reason", "failures")
+        columns = ("provider", "credentials", "rest", "for", "since", "until", "reason", "failures")
         print_table(columns, (row for provider in listed for row in _health_rows(provider)))
 
 
@@ -192,7 +193,7 @@ def _health_rows(provider: routing_pb2.ProviderHealth) -> list[Sequence[str]]:
     """Return a row for each cooldown or counted failure; one row if there is none."""
     credentials = f"{provider.readable_credential_count} of {provider.credential_count} readable"
     if not provider.cooldowns:
-        return [(provider.provider, credentials, "nothing", "", "", "", "")]
+        return [(provider.provider, credentials, "nothing", "", "", "", "", "")]
     now = utc_now()
     return [
         (
@@ -200,6 +201,7 @@ def _health_rows(provider: routing_pb2.ProviderHealth) -> list[Sequence[str]]:
             credentials,
             f"{_short(routing_pb2.CooldownScope, rest.scope)} {rest.target}",
             f"{_audience(rest.audience)} {rest.tenant_id}".rstrip(),
+            when(rest.start_time),
             when(rest.until_time) if rest.until_time.ToDatetime(tzinfo=UTC) > now else "over",
             _short(generation_pb2.FailoverReason, rest.reason),
             str(rest.failure_count),

@@ -73,6 +73,7 @@ def _provider(one: routing_pb2.ProviderHealth) -> ProviderView:
             CooldownView(
                 _word(cooldown, "scope"),
                 cooldown.target,
+                cooldown.start_time.ToDatetime(UTC),
                 cooldown.until_time.ToDatetime(UTC),
                 _word(cooldown, "reason"),
                 cooldown.failure_count,

@@ -1,8 +1,10 @@
-"""Sizes and counts in words."""
+"""Sizes, counts and shares, in words and as bars."""
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 _LEAST_COST_MICROS = 100
+_LEAST_PERCENT = 1.0
+"""The least height or width of a bar of something: a lower one cannot be seen."""
 
 
 def size_text(count: int) -> str:
@@ -39,3 +41,10 @@ def aligned_cost(micros: int) -> str:
     if 0 < micros < _LEAST_COST_MICROS:
         return "< 0.0001"
     return f"{micros / 1_000_000:,.4f}"
+
+
+def bar_percent(part: int, whole: int) -> float:
+    """Return the part in percent, so much that it can be seen, and at most 100."""
+    if part <= 0 or whole <= 0:
+        return 0.0
+    return round(min(max(100 * part / whole, _LEAST_PERCENT), 100.0), 2)

@@ -33,10 +33,14 @@ _PARTLY = ShownState("partly cooling down", "queued")
 
 @dataclass(frozen=True, slots=True)
 class CooldownView:
-    """A cooldown, named as in the contracts. One that is over counts for the length of the next."""
+    """A cooldown, named as in the contracts. One that is over counts for the length of the next.
+
+    `start` is its newest failure that counted.
+    """
 
     scope: str
     target: str
+    start: datetime
     until: datetime
     reason: str
     failure_count: int

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
 from enum import StrEnum
 
-from spawnmesh_console.domain.amounts import percent_text
+from spawnmesh_console.domain.amounts import bar_percent, percent_text
 
 SPANS = (7, 30, 90)
 """The numbers of days that can be chosen."""
@@ -17,8 +17,6 @@ _SLOT, _HEIGHT = 10.0, 100.0
 """The width of a day in the chart, and the height of the highest bar."""
 _BAR, _BAR_OF_WEEK = 7.0, 4.0
 """The widths of a bar. Few bars need not be as wide."""
-_LEAST_PERCENT = 1.0
-"""The least height or width of a bar of something: a lower one cannot be seen."""
 
 _PLACES = ((1_000_000, 2), (10_000, 4))
 """The least amounts, in millionths, for which so many digits behind the point are enough."""
@@ -102,12 +100,12 @@ class DayBudget:
     @property
     def spent_percent(self) -> float:
         """The width of the bar of what is spent, at most 100."""
-        return _percent(self.spent_micros, self.limit_micros)
+        return bar_percent(self.spent_micros, self.limit_micros)
 
     @property
     def reserved_percent(self) -> float:
         """The width of the bar of what is reserved, behind that of what is spent."""
-        return min(_percent(self.reserved_micros, self.limit_micros), 100.0 - self.spent_percent)
+        return min(bar_percent(self.reserved_micros, self.limit_micros), 100.0 - self.spent_percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +228,7 @@ def spend_view(listed: ListedSpending, first: date, last: date) -> SpendView:
     width = _BAR_OF_WEEK if len(span) == SPANS[0] else _BAR
     return SpendView(
         days=tuple(
-            _bar(number * _SLOT, width, day, one, _percent(one.measured(measure), highest))
+            _bar(number * _SLOT, width, day, one, bar_percent(one.measured(measure), highest))
             for number, (day, one) in enumerate(zip(span, spent, strict=True))
         ),
         agents=_named(listed.agents, _agent, measure, "agents"),
@@ -306,14 +304,7 @@ def _named(
             words,
             spent,
             percent_text(spent.measured(measure), whole),
-            _percent(spent.measured(measure), whole),
+            bar_percent(spent.measured(measure), whole),
         )
         for one, words, spent in ordered
     )
-
-
-def _percent(part: int, whole: int) -> float:
-    """Return the part in percent, so much that it can be seen, and at most 100."""
-    if part <= 0 or whole <= 0:
-        return 0.0
-    return round(min(max(100 * part / whole, _LEAST_PERCENT), 100.0), 2)

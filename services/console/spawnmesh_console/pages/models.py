@@ -1,14 +1,20 @@
-"""`/models`: the models that can be called, the health of providers, and explained routes."""
+"""`/models`: the models that can be called, the health of providers, failed calls, and explained
+routes.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from spawnmesh_client.failures import first_hour
 from spawnmesh_core.errors import FailedPrecondition, InvalidRequest
 from starlette.responses import Response
 
+from spawnmesh_console.clients.failed_calls import listed_failures
 from spawnmesh_console.clients.model_router import clear_cooldown, explained_route, provider_views
+from spawnmesh_console.domain.cooldown_lanes import cooldown_time_line
 from spawnmesh_console.domain.cooldowns import model_state
+from spawnmesh_console.domain.failed_calls import HOURS, failures_view
 from spawnmesh_console.domain.routes import RouteQuestion, names_in, shown_candidates
 from spawnmesh_console.web.visit import Visit, see_other
 
@@ -33,12 +39,15 @@ async def show_models(visit: Visit) -> Response:
             candidates = shown_candidates(await explained_route(visit.mesh, question))
         except (InvalidRequest, FailedPrecondition) as error:
             problem = error.message
+    begin = first_hour(HOURS)
+    by_model, by_hour = await listed_failures(visit.mesh, begin)
     return visit.render(
         "models.html",
         status=400 if problem else 200,
         question=question,
         candidates=candidates,
         problem=problem,
+        failures=failures_view(by_model, by_hour, begin),
         route_query=urlencode({**visit.request.query_params, "part": "route"}),
         **await _state(visit),
     )
@@ -55,12 +64,14 @@ async def clear(visit: Visit) -> Response:
 async def _state(visit: Visit) -> dict[str, Any]:
     models = await visit.mesh.models.list()
     providers = await provider_views(visit.mesh)
+    now = datetime.now(UTC)
     return {
         "models": models,
         "providers": providers,
+        "time_line": cooldown_time_line(providers, now),
         "model_state": model_state,
         "explain_query": _explain_query,
-        "now": datetime.now(UTC),
+        "now": now,
     }
 
 

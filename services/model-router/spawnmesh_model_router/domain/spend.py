@@ -93,12 +93,12 @@ class SpendSpan:
         """
         end = now if end is None else end
         if start is None:
-            start = _before(end, timedelta(days=_DEFAULT_DAYS))
+            start = earlier(end, timedelta(days=_DEFAULT_DAYS))
         if end < start:
             raise invalid("end_time", "is before start_time")
         if end - start > timedelta(days=KEPT_DAYS):
             raise invalid("start_time", f"is more than {KEPT_DAYS} days before end_time: no more are kept")
-        return cls(max(_next_day(start), first_kept_day(now)), _before(end, timedelta(microseconds=1)).date())
+        return cls(max(_next_day(start), first_kept_day(now)), earlier(end, timedelta(microseconds=1)).date())
 
 
 def first_kept_day(now: datetime) -> date:
@@ -117,7 +117,7 @@ def _next_day(moment: datetime) -> date:
     return day if moment == midnight(day) or day == date.max else day + timedelta(days=1)
 
 
-def _before(moment: datetime, span: timedelta) -> datetime:
+def earlier(moment: datetime, span: timedelta) -> datetime:
     """Return the moment earlier by the span, or the first moment of all."""
     first = datetime.min.replace(tzinfo=UTC)
     return moment - span if moment - first >= span else first

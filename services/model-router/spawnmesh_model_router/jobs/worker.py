@@ -8,11 +8,11 @@ import structlog
 from spawnmesh_postgres.listener import Subscription
 
 from spawnmesh_model_router.jobs.refresh_policies import refresh_policies
-from spawnmesh_model_router.jobs.store_spend import store_spend
+from spawnmesh_model_router.jobs.store_usage import store_usage
 from spawnmesh_model_router.jobs.sync_cooldowns import sync_cooldowns
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
-from spawnmesh_model_router.operations.spend_log import SpendLog
+from spawnmesh_model_router.operations.usage_log import UsageLog
 
 _LAST_SYNC_SECONDS = 2.0
 
@@ -25,12 +25,12 @@ async def run_jobs(
     cooldown_changes: Subscription,
     policies: PolicyCache,
     policy_changes: Subscription,
-    spend: SpendLog,
+    usage: UsageLog,
 ) -> AsyncIterator[None]:
     """Run the jobs until the block ends.
 
     The cooldowns are read before the block begins. At its end, unsaved cooldowns are saved if that
-    takes at most 2 s, and pending reads and charges of tenants finish. Then the spending that is
+    takes at most 2 s, and pending reads and charges of tenants finish. Then the usage that is
     left is stored, if that takes at most 2 s. A job that fails ends the block.
     """
     await cooldowns.sync()
@@ -39,7 +39,7 @@ async def run_jobs(
             jobs = [
                 group.create_task(sync_cooldowns(cooldowns, cooldown_changes), name="sync cooldowns"),
                 group.create_task(refresh_policies(policies, policy_changes), name="refresh policies"),
-                group.create_task(store_spend(spend), name="store spend"),
+                group.create_task(store_usage(usage), name="store usage"),
             ]
             yield
             for job in jobs:
@@ -51,4 +51,4 @@ async def run_jobs(
         except TimeoutError:
             log.warning("cooldowns_not_saved")
         await policies.finish()
-        await spend.finish()
+        await usage.finish()

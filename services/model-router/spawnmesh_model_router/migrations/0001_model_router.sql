@@ -161,6 +161,33 @@ create policy tenant on spend_days
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
+-- The failed calls of each tenant at providers, for people: one row for each hour (UTC), model and
+-- reason, written as spend_days is.
+--
+-- failover_count are those after which another candidate was called, and end_count those after
+-- which none was: the call had no answer. After the others the same candidate was called again. The
+-- rows are bounded: models are configured, and reasons are an enum. Each transaction that adds to a
+-- tenant's rows deletes those that are older than 168 hours.
+--
+-- Primary key: add_failures finds a row; list_failures and delete_past_hours read hours.
+create table failure_hours (
+    tenant_id      text        not null,
+    hour_time      timestamptz not null check (mod(extract(epoch from hour_time), 3600) = 0),
+    model          text        collate "C" not null check (model like '%/%'),
+    reason         text        collate "C" not null,
+    failure_count  used_amount not null,
+    failover_count used_amount not null,
+    end_count      used_amount not null,
+    primary key (tenant_id, hour_time, model, reason),
+    check (failover_count + end_count <= failure_count)
+);
+
+alter table failure_hours enable row level security;
+alter table failure_hours force row level security;
+create policy tenant on failure_hours
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
 -- Tenants that are purged, or were. No usage is stored for them until they are created anew. See
 -- `spawnmesh_postgres.tenant_purges`.
 create table purged_tenants (

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -44,7 +45,7 @@ from spawnmesh_model_router.operations.failover.dependencies import ChainDepende
 from spawnmesh_model_router.operations.failover.routing import build_links
 from spawnmesh_model_router.operations.failover.usage_estimate import UsageEstimate
 from spawnmesh_model_router.operations.run_budgets import RunBudgets
-from spawnmesh_model_router.operations.spend_log import SpendLog
+from spawnmesh_model_router.operations.usage_log import UsageLog
 
 _Bounds = Sequence[tuple[Prices, UsageBounds]]
 """The prices of each candidate, and the most tokens that it can use."""
@@ -54,7 +55,7 @@ async def generate_within_budget(
     deps: ChainDependencies,
     budgets: BudgetCounter,
     run_budgets: RunBudgets,
-    spend: SpendLog,
+    usage: UsageLog,
     routing: RoutingRequest,
     request: ProviderRequest,
 ) -> AsyncGenerator[Event, None]:
@@ -65,8 +66,9 @@ async def generate_within_budget(
     estimate from what the model read, thought and wrote. If the tenant's spending is limited, the
     largest cost of the call is reserved until its last charge. If the call counts in budgets of
     sessions, the sum of its charges is recorded there once, before the last event too. Each charge
-    is noted as spending of the call's agent and the model, with or without limits. Raises MeshError
-    BUDGET_EXCEEDED and SESSION_BUDGET_EXCEEDED before any provider is called.
+    is noted as spending of the call's agent and the model, with or without limits, and each failed
+    call with its reason. Raises MeshError BUDGET_EXCEEDED and SESSION_BUDGET_EXCEEDED before any
+    provider is called.
     """
     tenant_id, limits, seconds = routing.tenant_id, routing.policy.limits, routing.deadline - deps.monotonic()
     bounds = _bounds(deps.config, routing, request)
@@ -76,14 +78,16 @@ async def generate_within_budget(
 
     async def charge(model: ModelRef, charged: ChargedUsage, *, is_last: bool = False) -> None:
         deps.metrics.charged(model, charged.cost_micros)
-        spend.note(tenant_id, routing.agent_id, model, charged)
+        usage.note_charge(tenant_id, routing.agent_id, model, charged)
         released = reservation if is_last else None
         await budgets.charge(tenant_id, limits, charged.token_count, charged.cost_micros, released)
 
     try:
         await budgets.admit(tenant_id, limits, reservation)
         await budgeted.admit()
-        async with aclosing(call_chain(deps, routing, request)) as events:
+        async with aclosing(
+            call_chain(deps, routing, request, partial(usage.note_failure, tenant_id))
+        ) as events:
             async for event in events:
                 lost = open_call.lost_by(event)
                 # A call that is charged is closed first: the caller may leave meanwhile.

@@ -9,7 +9,7 @@ from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
 from spawnmesh_model_router.operations.run_budgets import RunBudgets
-from spawnmesh_model_router.operations.spend_log import SpendLog
+from spawnmesh_model_router.operations.usage_log import UsageLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,6 @@ class Dependencies:
     policies: PolicyCache
     budgets: BudgetCounter
     run_budgets: RunBudgets
-    spend: SpendLog
+    usage: UsageLog
     cooldowns: CooldownCache
     chain: ChainDependencies

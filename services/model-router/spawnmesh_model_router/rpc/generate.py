@@ -47,7 +47,7 @@ async def generate(
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain
     routing, content = await parse_generate_request(request, caller, policy, chain, remaining_seconds)
-    events = generate_within_budget(chain, deps.budgets, deps.run_budgets, deps.spend, routing, content)
+    events = generate_within_budget(chain, deps.budgets, deps.run_budgets, deps.usage, routing, content)
     render = partial(_render_event, price_version=chain.config.price_version)
     async with aclosing(batch_events(events)) as batches:
         async for batch in batches:

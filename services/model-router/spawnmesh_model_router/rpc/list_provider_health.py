@@ -94,5 +94,6 @@ def _render_cooldown(
         audience=render_audience(cooldown.audience),
         tenant_id=target.tenant_id,
     )
+    rendered.start_time.FromDatetime(cooldown.failed_at)
     rendered.until_time.FromDatetime(cooldown.until)
     return rendered

@@ -1,9 +1,7 @@
 """ListSpend: list what the tenant's model calls used and cost, by day, agent and model."""
 
-from datetime import UTC, date, datetime
-from typing import Literal
+from datetime import date
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import spend_pb2
 from spawnmesh_core.clock import utc_now
@@ -14,6 +12,7 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_model_router.domain.errors import unknown_tenant
 from spawnmesh_model_router.domain.spend import Spend, SpendKey, SpendSpan, midnight
 from spawnmesh_model_router.rpc.dependencies import Dependencies
+from spawnmesh_model_router.rpc.messages import parse_time, render_time
 from spawnmesh_model_router.store.spend import DaySpending, SpendGrouping, get_day_spending
 from spawnmesh_model_router.store.spend import list_spend as read_spend
 
@@ -34,7 +33,7 @@ async def list_spend(
     token of another list, and UNKNOWN_TENANT.
     """
     tenant_id = caller.tenant_id
-    span = SpendSpan.of(_parse_time(request, "start_time"), _parse_time(request, "end_time"), utc_now())
+    span = SpendSpan.of(parse_time(request, "start_time"), parse_time(request, "end_time"), utc_now())
     wanted = request.group_by or _ALL
     grouping = SpendGrouping(*(dimension in wanted for dimension in _ALL))
     last = position_of(request, (str, str, str), tenant_id)
@@ -56,16 +55,6 @@ async def list_spend(
     return response
 
 
-def _parse_time(request: pb.ListSpendRequest, field: Literal["start_time", "end_time"]) -> datetime | None:
-    if not request.HasField(field):
-        return None
-    time: Timestamp = getattr(request, field)
-    try:
-        return time.ToDatetime(UTC)
-    except (ValueError, OverflowError):
-        raise invalid(field, "is not a time") from None
-
-
 def _parse_position(last: tuple[str, str, str] | None) -> SpendKey | None:
     if last is None:
         return None
@@ -78,7 +67,7 @@ def _parse_position(last: tuple[str, str, str] | None) -> SpendKey | None:
 def _render_row(key: SpendKey, spend: Spend, grouping: SpendGrouping) -> spend_pb2.SpendRow:
     usage = spend.charged.usage
     return spend_pb2.SpendRow(
-        day_time=_render_time(midnight(key.day)) if grouping.by_day else None,
+        day_time=render_time(midnight(key.day)) if grouping.by_day else None,
         agent_id=key.agent_id,
         model=key.model,
         call_count=spend.call_count,
@@ -95,11 +84,5 @@ def _render_budget(spending: DaySpending) -> spend_pb2.DayBudget:
         limit_micros=spending.limit_micros,
         spent_micros=spending.spent_micros,
         reserved_micros=spending.reserved_micros,
-        renew_time=_render_time(spending.renew_time),
+        renew_time=render_time(spending.renew_time),
     )
-
-
-def _render_time(moment: datetime) -> Timestamp:
-    time = Timestamp()
-    time.FromDatetime(moment)
-    return time

@@ -2,8 +2,11 @@
 
 import math
 import re
+from datetime import UTC, datetime
 from functools import partial
+from typing import Literal
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
@@ -262,3 +265,22 @@ def render_images(outcome: ImageOutcome) -> generation_pb2.ImageOutcome.ValueTyp
     if outcome is ImageOutcome.NO_IMAGES:
         return generation_pb2.IMAGE_OUTCOME_UNSPECIFIED
     return generation_pb2.ImageOutcome.Value(f"IMAGE_OUTCOME_{outcome.value}")
+
+
+def parse_time(
+    request: pb.ListSpendRequest | pb.ListFailuresRequest, field: Literal["start_time", "end_time"]
+) -> datetime | None:
+    """Return the time; None for none. Raises MeshError INVALID_REQUEST."""
+    if not request.HasField(field):
+        return None
+    time: Timestamp = getattr(request, field)
+    try:
+        return time.ToDatetime(UTC)
+    except (ValueError, OverflowError):
+        raise invalid(field, "is not a time") from None
+
+
+def render_time(moment: datetime) -> Timestamp:
+    time = Timestamp()
+    time.FromDatetime(moment)
+    return time

@@ -14,6 +14,7 @@ from spawnmesh_model_router.rpc.clear_cooldown import clear_cooldown
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.explain_route import explain_route
 from spawnmesh_model_router.rpc.generate import generate
+from spawnmesh_model_router.rpc.list_failures import list_failures
 from spawnmesh_model_router.rpc.list_models import list_models
 from spawnmesh_model_router.rpc.list_provider_health import list_provider_health
 from spawnmesh_model_router.rpc.list_spend import list_spend
@@ -59,6 +60,11 @@ class ModelRouterServicer(ModelRouterServiceServicer):
 
     async def ListSpend(self, request: pb.ListSpendRequest, _context: Context) -> pb.ListSpendResponse:
         return await list_spend(request, current_caller(), self._deps)
+
+    async def ListFailures(
+        self, request: pb.ListFailuresRequest, _context: Context
+    ) -> pb.ListFailuresResponse:
+        return await list_failures(request, current_caller(), self._deps)
 
     async def ClearCooldown(
         self, request: pb.ClearCooldownRequest, _context: Context

@@ -11,18 +11,18 @@ from spawnmesh_model_router.domain.images import BlindModelPolicy
 from spawnmesh_model_router.domain.policy import Limits, TenantPolicy
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
-from spawnmesh_model_router.operations.spend_log import SpendLog
+from spawnmesh_model_router.operations.usage_log import UsageLog
 from spawnmesh_model_router.store import policies
 from spawnmesh_model_router.store.cooldowns import notify_cooldowns
 
 
 @dataclass(frozen=True)
 class RouterTenants(TenantData):
-    """Policies of tenants, their budgets and spending, and their own cooldowns."""
+    """Policies of tenants, their budgets, spending and failed calls, and their own cooldowns."""
 
     cache: PolicyCache
     cooldowns: CooldownCache
-    spend: SpendLog
+    usage: UsageLog
     tables = policies.TENANT_TABLES
 
     async def put_settings(
@@ -42,7 +42,7 @@ class RouterTenants(TenantData):
     def forget(self, tenant_id: str) -> None:
         self.cache.evict(tenant_id)
         self.cooldowns.evict(tenant_id)
-        self.spend.forget(tenant_id)
+        self.usage.forget(tenant_id)
 
 
 def _parse_policy(policy: routing_pb2.RoutingPolicy) -> TenantPolicy:

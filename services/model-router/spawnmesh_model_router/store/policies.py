@@ -14,7 +14,14 @@ POLICIES_CHANNEL = "model_router_policies"
 # Cooldowns for all tenants belong to `*`, which is no tenant. So do unconfirmed failures, which
 # name the failed tenant for a few minutes.
 TENANT_TABLES = TenantTables(
-    rows=("budget_periods", "budget_reservations", "cooldowns", "spend_days", "unconfirmed_failures"),
+    rows=(
+        "budget_periods",
+        "budget_reservations",
+        "cooldowns",
+        "failure_hours",
+        "spend_days",
+        "unconfirmed_failures",
+    ),
     settings="tenant_policies",
 )
 

@@ -89,7 +89,7 @@ async def list_spend(
         "by_agent": grouping.by_agent,
         "by_model": grouping.by_model,
         "is_first": after is None,
-        "after_day": after.day if after is not None else span.first,
+        "after_day": after.day if after is not None and grouping.by_day else span.first,
         "after_agent": after.agent_id if after is not None else "",
         "after_model": after.model if after is not None else "",
         "limit": limit,

@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
+from spawnmesh.model_router.v1 import failures_pb2 as _failures_pb2
 from spawnmesh.model_router.v1 import generation_pb2 as _generation_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
 from spawnmesh.model_router.v1 import spend_pb2 as _spend_pb2
@@ -815,6 +816,78 @@ class ListSpendResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSpendResponse: _TypeAlias = ListSpendResponse  # noqa: Y015
+
+@_typing.final
+class ListFailuresRequest(_message.Message):
+    """Request of ListFailures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    GROUP_BY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """The largest number of rows on the page. 0 means 100."""
+    page_token: _builtins.str
+    """As in ListSpendRequest."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Only hours that begin at this time or later. Absent: the last 24 hours before `end_time`."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """Only hours that begin before this time. Absent: now."""
+
+    @_builtins.property
+    def group_by(self) -> _containers.RepeatedScalarFieldContainer[_failures_pb2.FailureDimension.ValueType]:
+        """The dimensions of the rows, which are sums over the others. Empty: hour, model and reason."""
+
+    def __init__(
+        self,
+        *,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        group_by: _abc.Iterable[_failures_pb2.FailureDimension.ValueType] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "group_by", b"group_by", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFailuresRequest: _TypeAlias = ListFailuresRequest  # noqa: Y015
+
+@_typing.final
+class ListFailuresResponse(_message.Message):
+    """Response of ListFailures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token for the next page. Empty on the last page."""
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[_failures_pb2.FailureRow]:
+        """The rows. There is none where nothing failed."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_failures_pb2.FailureRow] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFailuresResponse: _TypeAlias = ListFailuresResponse  # noqa: Y015
 
 @_typing.final
 class ClearCooldownRequest(_message.Message):

@@ -70,6 +70,11 @@ class ModelRouterServiceStub:
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendResponse.FromString,
                 _registered_method=True)
+        self.ListFailures = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/ListFailures',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListFailuresRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListFailuresResponse.FromString,
+                _registered_method=True)
         self.ClearCooldown = channel.unary_unary(
                 '/spawnmesh.model_router.v1.ModelRouterService/ClearCooldown',
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
@@ -185,6 +190,17 @@ class ModelRouterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFailures(self, request, context):
+        """Returns how many of the tenant's calls of providers failed in a span of hours, page by page: by
+        hour, model and reason, or by some of these. The oldest hour comes first, then models and reasons
+        are in the order of their names. Calls are counted and stored as for ListSpend, when the next
+        attempt begins or Generate ends. The hours are kept for 168 hours, the current one included.
+        A longer span, or one that ends before it starts: INVALID_REQUEST. UNKNOWN_TENANT as ListSpend.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ClearCooldown(self, request, context):
         """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
         the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
@@ -231,6 +247,11 @@ def add_ModelRouterServiceServicer_to_server(servicer, server):
                     servicer.ListSpend,
                     request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendRequest.FromString,
                     response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendResponse.SerializeToString,
+            ),
+            'ListFailures': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFailures,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListFailuresRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListFailuresResponse.SerializeToString,
             ),
             'ClearCooldown': grpc.unary_unary_rpc_method_handler(
                     servicer.ClearCooldown,
@@ -428,6 +449,33 @@ class ModelRouterService:
             '/spawnmesh.model_router.v1.ModelRouterService/ListSpend',
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendRequest.SerializeToString,
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListSpendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFailures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/ListFailures',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListFailuresRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListFailuresResponse.FromString,
             options,
             channel_credentials,
             insecure,

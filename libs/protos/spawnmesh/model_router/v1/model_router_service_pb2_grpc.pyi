@@ -107,6 +107,13 @@ class ModelRouterServiceStub:
     - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
       counts a call at once, and only while the tenant has limits.
     """
+    ListFailures: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListFailuresRequest, _model_router_service_pb2.ListFailuresResponse]
+    """Returns how many of the tenant's calls of providers failed in a span of hours, page by page: by
+    hour, model and reason, or by some of these. The oldest hour comes first, then models and reasons
+    are in the order of their names. Calls are counted and stored as for ListSpend, when the next
+    attempt begins or Generate ends. The hours are kept for 168 hours, the current one included.
+    A longer span, or one that ends before it starts: INVALID_REQUEST. UNKNOWN_TENANT as ListSpend.
+    """
     ClearCooldown: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]
     """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
     the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
@@ -191,6 +198,13 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
       it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is purged.
     - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
       counts a call at once, and only while the tenant has limits.
+    """
+    ListFailures: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListFailuresRequest, _model_router_service_pb2.ListFailuresResponse]  # type: ignore[assignment]
+    """Returns how many of the tenant's calls of providers failed in a span of hours, page by page: by
+    hour, model and reason, or by some of these. The oldest hour comes first, then models and reasons
+    are in the order of their names. Calls are counted and stored as for ListSpend, when the next
+    attempt begins or Generate ends. The hours are kept for 168 hours, the current one included.
+    A longer span, or one that ends before it starts: INVALID_REQUEST. UNKNOWN_TENANT as ListSpend.
     """
     ClearCooldown: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]  # type: ignore[assignment]
     """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
@@ -315,6 +329,19 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
           it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is purged.
         - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
           counts a call at once, and only while the tenant has limits.
+        """
+
+    @_abc_1.abstractmethod
+    def ListFailures(
+        self,
+        request: _model_router_service_pb2.ListFailuresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.ListFailuresResponse, _abc.Awaitable[_model_router_service_pb2.ListFailuresResponse]]:
+        """Returns how many of the tenant's calls of providers failed in a span of hours, page by page: by
+        hour, model and reason, or by some of these. The oldest hour comes first, then models and reasons
+        are in the order of their names. Calls are counted and stored as for ListSpend, when the next
+        attempt begins or Generate ends. The hours are kept for 168 hours, the current one included.
+        A longer span, or one that ends before it starts: INVALID_REQUEST. UNKNOWN_TENANT as ListSpend.
         """
 
     @_abc_1.abstractmethod

@@ -251,6 +251,7 @@ class Cooldown(_message.Message):
     FAILURE_COUNT_FIELD_NUMBER: _builtins.int
     AUDIENCE_FIELD_NUMBER: _builtins.int
     TENANT_ID_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
     scope: Global___CooldownScope.ValueType
     """The scope."""
     target: _builtins.str
@@ -270,6 +271,13 @@ class Cooldown(_message.Message):
     def until_time(self) -> _timestamp_pb2.Timestamp:
         """The end of the cooldown. A time in the past is kept for the count of failures."""
 
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """The beginning of the cooldown as it is now: the newest failure that raised `failure_count`.
+        Failures within 30 seconds count as one, and the later ones of them may have moved the end. If
+        there are several failures, an earlier cooldown may have gone on into this one.
+        """
+
     def __init__(
         self,
         *,
@@ -280,10 +288,11 @@ class Cooldown(_message.Message):
         failure_count: _builtins.int = ...,
         audience: _generation_pb2.CooldownAudience.ValueType = ...,
         tenant_id: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["until_time", b"until_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time", "until_time", b"until_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "failure_count", b"failure_count", "reason", b"reason", "scope", b"scope", "target", b"target", "tenant_id", b"tenant_id", "until_time", b"until_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "failure_count", b"failure_count", "reason", b"reason", "scope", b"scope", "start_time", b"start_time", "target", b"target", "tenant_id", b"tenant_id", "until_time", b"until_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

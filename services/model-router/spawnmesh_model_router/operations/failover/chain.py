@@ -1,7 +1,7 @@
 """Call the candidates of a chain until one answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 
@@ -11,7 +11,8 @@ from spawnmesh_runtime.defer import defer
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.domain.candidates import Capability, Cooling, Incapable, Ready, SkipReason
 from spawnmesh_model_router.domain.errors import all_candidates_failed, request_too_large
-from spawnmesh_model_router.domain.events import Completed, Event, UsageReport
+from spawnmesh_model_router.domain.events import Attempt, AttemptStarted, Completed, Event, UsageReport
+from spawnmesh_model_router.domain.failures import AfterFailure
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import TRANSIENT_REASONS
 from spawnmesh_model_router.domain.retry import cooldown_wait
@@ -23,25 +24,36 @@ from spawnmesh_model_router.operations.failover.routing import assess_link, buil
 
 _MIN_RETRY_AFTER_SECONDS = 1.0
 
+NoteFailure = Callable[[Attempt, AfterFailure], None]
+"""Takes a failed attempt, and what the chain did next."""
+
 
 async def call_chain(
-    deps: ChainDependencies, routing: RoutingRequest, request: ProviderRequest
+    deps: ChainDependencies, routing: RoutingRequest, request: ProviderRequest, note_failure: NoteFailure
 ) -> AsyncGenerator[Event | UsageReport, None]:
     """Yield the events of the call, in order. The last one is Completed.
 
-    Closing the generator cancels the call to the provider. Raises MeshError UNKNOWN_MODEL before
-    any provider is called, MODEL_REFUSED, STREAM_BROKEN and ALL_CANDIDATES_FAILED.
+    Closing the generator cancels the call to the provider. `note_failure` is called once for each
+    failed attempt, when the next one begins or the chain ends. Raises MeshError UNKNOWN_MODEL
+    before any provider is called, MODEL_REFUSED, STREAM_BROKEN and ALL_CANDIDATES_FAILED.
     """
     progress = ChainProgress(routing, request, build_links(deps.config, routing))
-    while True:
-        async with aclosing(_call_in_order(deps, progress)) as events:
-            async for event in events:
-                yield event
-                if isinstance(event, Completed):
-                    return
-        if (seconds := _wait_for_cooldown(deps, progress)) is None:
-            raise _all_failed(deps, progress)
-        await asyncio.sleep(seconds)
+    try:
+        while True:
+            async with aclosing(_call_in_order(deps, progress)) as events:
+                async for event in events:
+                    if isinstance(event, AttemptStarted) and (failed := progress.take_failure()) is not None:
+                        is_same = event.model == failed.model
+                        note_failure(failed, AfterFailure.REPEATED if is_same else AfterFailure.FAILED_OVER)
+                    yield event
+                    if isinstance(event, Completed):
+                        return
+            if (seconds := _wait_for_cooldown(deps, progress)) is None:
+                raise _all_failed(deps, progress)
+            await asyncio.sleep(seconds)
+    finally:
+        if (failed := progress.take_failure()) is not None:
+            note_failure(failed, AfterFailure.ENDED)
 
 
 async def _call_in_order(

@@ -30,6 +30,7 @@ class ChainProgress:
     verdicts: dict[ModelRef, Verdict] = field(default_factory=dict)
     images: dict[ModelRef, ImageOutcome] = field(default_factory=dict)
     _details: dict[ModelRef, str] = field(default_factory=dict)
+    _seen_attempts: int = 0
 
     @property
     def is_retry(self) -> bool:
@@ -69,6 +70,14 @@ class ChainProgress:
             outcome_of(verdict) for verdict in self.verdicts.values() if not isinstance(verdict, Skipped)
         ]
         return bool(decided) and all(one.reason is FailoverReason.CONTEXT_OVERFLOW for one in decided)
+
+    def take_failure(self) -> Attempt | None:
+        """Return the latest attempt if it failed, once."""
+        if len(self.attempts) == self._seen_attempts:
+            return None
+        self._seen_attempts = len(self.attempts)
+        last = self.attempts[-1]
+        return last if last.reason is not None else None
 
     def record_result(self, model: ModelRef, reason: FailoverReason | None, *details: str) -> None:
         """Set the verdict of a candidate that was called."""

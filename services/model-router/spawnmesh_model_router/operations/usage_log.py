@@ -1,7 +1,6 @@
-"""The spending of tenants by day, agent and model, on its way into the database."""
+"""The spending and the failed calls of tenants, on their way into the database."""
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 from spawnmesh_core.clock import Clock, utc_now
@@ -9,14 +8,12 @@ from spawnmesh_postgres.database import Connection
 
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.charges import ChargedUsage
-from spawnmesh_model_router.domain.spend import (
-    Spend,
-    SpendKey,
-    SpendSums,
-    first_kept_day,
-    fold_spend,
-)
+from spawnmesh_model_router.domain.events import Attempt
+from spawnmesh_model_router.domain.failures import AfterFailure, FailureCounts, FailureKey, first_kept_hour
+from spawnmesh_model_router.domain.spend import Spend, SpendKey, first_kept_day, fold_spend
+from spawnmesh_model_router.domain.usage_sums import UsageSums, one_spend
 from spawnmesh_model_router.operations.bulkhead import UNAVAILABLE, DatabaseBulkhead
+from spawnmesh_model_router.store.failures import add_failures
 from spawnmesh_model_router.store.spend import add_spend, list_agents
 
 _MAX_SUMS = 100_000
@@ -26,8 +23,8 @@ _FINISH_SECONDS = 2.0
 log = structlog.get_logger()
 
 
-class SpendLog:
-    """Sums up what calls were charged, and adds the sums to the rows of the tenants.
+class UsageLog:
+    """Sums up what calls were charged and how they failed, and adds the sums to the tenants' rows.
 
     A call only adds to a sum in memory: `flush` stores the sums of one tenant after the other, in
     transactions of their own. What could not be stored is kept for the next flush. What exceeds the
@@ -38,17 +35,21 @@ class SpendLog:
     def __init__(self, bulkhead: DatabaseBulkhead, clock: Clock = utc_now) -> None:
         self._bulkhead = bulkhead
         self._clock = clock
-        self._pending: dict[str, SpendSums] = {}
+        self._pending: dict[str, UsageSums] = {}
         self._sum_count = 0
         self._lost_count = 0
         self._has_pending = asyncio.Event()
         # `finish` owns the task. A flush that is cancelled might store its sums and keep them too.
         self._flushing: asyncio.Task[None] | None = None
 
-    def note(self, tenant_id: str, agent_id: str, model: ModelRef, charged: ChargedUsage) -> None:
+    def note_charge(self, tenant_id: str, agent_id: str, model: ModelRef, charged: ChargedUsage) -> None:
         """Add an answer that was charged. Does not wait."""
         key = SpendKey(self._clock().date(), agent_id, str(model))
-        self._add(tenant_id, {key: Spend(1, charged)})
+        self._add(tenant_id, one_spend(key, Spend(1, charged)))
+
+    def note_failure(self, tenant_id: str, attempt: Attempt, after: AfterFailure) -> None:
+        """Add a failed call of a provider, in the hour of its end. Does not wait."""
+        self._add(tenant_id, UsageSums(failures={FailureKey.of(attempt): FailureCounts.of(after)}))
 
     async def wait(self) -> None:
         """Wait until there is something to store."""
@@ -71,7 +72,7 @@ class SpendLog:
         except TimeoutError:
             pass
         if self._sum_count:
-            log.warning("spend_not_stored", sums=self._sum_count)
+            log.warning("usage_not_stored", sums=self._sum_count)
 
     def forget(self, tenant_id: str) -> None:
         """Drop what is not stored of a purged tenant."""
@@ -81,41 +82,41 @@ class SpendLog:
         for tenant_id in [*self._pending]:
             await self._store(tenant_id)
         if self._lost_count:
-            log.warning("spend_lost", calls=self._lost_count)
+            log.warning("usage_lost", calls=self._lost_count)
             self._lost_count = 0
 
     async def _store(self, tenant_id: str) -> None:
-        if not (spends := self._take(tenant_id)):
+        if not (taken := self._take(tenant_id)):
             return
+        spends, failures = taken.spend.sums, taken.failures
         days = sorted({key.day for key in spends})
-        first_kept = first_kept_day(self._clock())
+        now = self._clock()
 
         async def work(connection: Connection) -> None:
-            agents = await list_agents(connection, tenant_id, days)
-            await add_spend(connection, tenant_id, fold_spend(spends, agents), first_kept)
+            if spends:
+                agents = await list_agents(connection, tenant_id, days)
+                await add_spend(connection, tenant_id, fold_spend(spends, agents), first_kept_day(now))
+            if failures:
+                await add_failures(connection, tenant_id, failures, first_kept_hour(now))
 
         try:
             await self._bulkhead.execute(tenant_id, work)
         except UNAVAILABLE as error:
-            log.info("spend_kept_here", error=type(error).__name__, sums=len(spends))
-            self._add(tenant_id, spends)
+            log.info("usage_kept_here", error=type(error).__name__, sums=len(taken))
+            self._add(tenant_id, taken)
 
-    def _take(self, tenant_id: str) -> Mapping[SpendKey, Spend]:
-        taken = self._pending.pop(tenant_id, SpendSums()).sums
+    def _take(self, tenant_id: str) -> UsageSums:
+        taken = self._pending.pop(tenant_id, UsageSums())
         self._sum_count -= len(taken)
         if not self._pending:
             self._has_pending.clear()
         return taken
 
-    def _add(self, tenant_id: str, spends: Mapping[SpendKey, Spend]) -> None:
-        known = self._pending.get(tenant_id) or SpendSums()
-        before = len(known.sums)
-        for key, spend in spends.items():
-            if self._sum_count >= _MAX_SUMS and known.fold(key) not in known.sums:
-                self._lost_count += spend.call_count
-            else:
-                known.add(key, spend)
-        self._sum_count += len(known.sums) - before
-        if known.sums:
+    def _add(self, tenant_id: str, more: UsageSums) -> None:
+        known = self._pending.get(tenant_id) or UsageSums()
+        before = len(known)
+        self._lost_count += known.add(more, capacity=max(_MAX_SUMS - self._sum_count, 0))
+        self._sum_count += len(known) - before
+        if known:
             self._pending[tenant_id] = known
             self._has_pending.set()
