@@ -13,8 +13,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_model_router.operations import policy_cache
-from structlog.testing import capture_logs
 
+from tests.support.captured_logs import captured_events
 from tests.support.links import Link, open_link, to_postgres
 from tests.support.model_router import failures, spending
 from tests.support.model_router.fixtures import Router, World, user
@@ -126,9 +126,9 @@ async def test_ListSpend__calls_while_the_database_is_away_are_listed_later(worl
     assert await reason_of(router, world.ref("one")) is None
     await spending.spent(router, 1)
     way.close()
-    with capture_logs() as logs:
+    with captured_events() as logs:
         assert [await reason_of(router, world.ref("one")) for _ in range(3)] == [None, None, None]
-        await eventually(lambda: "usage_kept_here" in [entry["event"] for entry in logs])
+        await eventually(lambda: "usage_sums_kept" in [entry["event"] for entry in logs])
     way.is_open = True
     assert await spending.spent(router, 4) == [("", "one", 4, 4 * 25)]
 
@@ -142,10 +142,10 @@ async def test_ListFailures__failures_while_the_database_is_away_are_listed_late
     assert await reason_of(router, world.ref("two")) is Reason.MODEL_REFUSED
     await failures.failed(router, 1)
     way.close()
-    with capture_logs() as logs:
+    with captured_events() as logs:
         for _ in range(3):
             assert await reason_of(router, world.ref("two")) is Reason.MODEL_REFUSED
-        await eventually(lambda: "usage_kept_here" in [entry["event"] for entry in logs])
+        await eventually(lambda: "usage_sums_kept" in [entry["event"] for entry in logs])
     way.is_open = True
     assert await failures.failed(router, 4) == [("two", "NO_FAILOVER", 4, 0, 4)]
 

@@ -104,6 +104,7 @@ EVERY_TENANT: Mapping[str, Mapping[str, Kind]] = {
         "agent_id": Kind.ID,
     },
     "session.job_queue": _JOB_QUEUE,
+    "attachment_blob.job_queue": _JOB_QUEUE,
     "session.revoked_tokens": {
         "tenant_id": Kind.ID,
         "token_id": Kind.ID,
@@ -143,6 +144,7 @@ WRITTEN_FOR_EVERY_TENANT = {
     **{f"{service}.audit_events": {"insert"} for service in _SERVICES},
     "session.run_queue": {"update"},  # A claim leases runs.
     "session.job_queue": {"update"},  # A claim makes jobs due later.
+    "attachment_blob.job_queue": {"update"},
     "hook.job_queue": {"update"},
     "transcript.job_queue": {"update"},
     "session.revoked_tokens": {"update", "delete"},  # Expired ones are pruned.

@@ -102,7 +102,7 @@ class UsageLog:
         try:
             await self._bulkhead.execute(tenant_id, work)
         except UNAVAILABLE as error:
-            log.info("usage_kept_here", error=type(error).__name__, sums=len(taken))
+            log.info("usage_sums_kept", error=type(error).__name__, sums=len(taken))
             self._add(tenant_id, taken)
 
     def _take(self, tenant_id: str) -> UsageSums:
