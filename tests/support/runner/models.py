@@ -27,15 +27,17 @@ class ScriptedModels(router_grpc.ModelRouterServiceServicer):
         for attempt in mesh.run_events.before_answer:
             yield said(attempt_failed=attempt)
         yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
+        held = mesh.hold_model  # A test may put another one in its place as soon as a piece is there.
         for piece in mesh.spoken_first:
             if isinstance(piece, str):
                 piece = router_pb.GenerationEvent(text_delta=router_pb.TextDelta(text=piece))
             yield router_pb.GenerateResponse(events=[piece])
         mesh.model_called.set()
         mesh.on_generate()
-        if mesh.hold_model is not None:
+        held = held or mesh.hold_model
+        if held is not None:
             try:
-                await mesh.hold_model.wait()
+                await held.wait()
             except asyncio.CancelledError:
                 mesh.model_cancelled = True
                 raise
