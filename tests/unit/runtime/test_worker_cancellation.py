@@ -101,7 +101,7 @@ async def prune(database: Any) -> None:
 
 
 async def collect(database: Any) -> None:
-    await attachment_blob.Worker(database, nothing(), 0.01, lambda _event: None).work_once()
+    await attachment_blob.Worker(database, nothing(), 0.01, lambda _event: None, nothing()).work_once()
     raise AssertionError("it went on")
 
 

@@ -90,6 +90,7 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     ),
     408: _GAVE_UP,
     410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE}),
+    405: StatusRule(FailoverReason.UNCLASSIFIED, _REFUSED, named=_NAMED),
     # Accepted types, length, address, type of the content, header fields.
     **dict.fromkeys((406, 411, 414, 415, 431), _REJECTED),
     422: StatusRule(FailoverReason.FORMAT, _REFUSED | {Topic.SILENCE}, named=_NAMED),
