@@ -43,7 +43,7 @@ async def test_ListFailures__hours_of_the_span(world: World, router: Router) -> 
     assert await hours_ago(router, start_time=stamp(22.9)) == [1, 0]
     assert await hours_ago(router, start_time=stamp(24), end_time=stamp(0)) == [24, 23, 1]
     assert await hours_ago(router, start_time=stamp(1), end_time=stamp(1)) == []
-    # What is older than 168 hours is not shown, even before it is deleted.
+    # Hours older than 168 hours are not shown, even before they are deleted.
     assert await hours_ago(router, start_time=stamp(167)) == [167, 24, 23, 1, 0]
     assert await hours_ago(router, start_time=stamp(300), end_time=stamp(160)) == [167]
     assert await hours_ago(router, end_time=stamp(300)) == []

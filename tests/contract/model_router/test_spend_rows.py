@@ -122,7 +122,7 @@ async def test_PurgeTenant__deletes_the_spending_and_none_is_stored_for_the_purg
 
     for caller in (router, stale):
         await eventually(lambda caller=caller: is_unknown(caller))
-    # What the replicas still had is not stored behind the purge: they store the other's next call.
+    # The sums that replicas still had are not stored behind the purge: they store the other's next call.
     for replica in (other, await stale.for_tenant(other.tenant)):
         assert (await replica.generate(world.ref("one"), strict=True)).text
     await spent(other, 3)

@@ -48,7 +48,7 @@ async def test_ListSpend__days_of_the_span(world: World, router: Router) -> None
     assert await days_ago(router, start_time=midnight(6), end_time=midnight(0)) == [6, 1]
     assert await days_ago(router, start_time=midnight(6), end_time=midnight(6)) == []
     assert await days_ago(router, end_time=midnight(1)) == [30, 29, 6]
-    # What is older than 90 days is not shown, even before it is deleted.
+    # Days older than 90 days are not shown, even before they are deleted.
     assert await days_ago(router, start_time=midnight(89)) == [89, 30, 29, 6, 1, 0]
     assert await days_ago(router, start_time=midnight(150), end_time=midnight(85)) == [89]
     assert await days_ago(router, end_time=midnight(200)) == []
