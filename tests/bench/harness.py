@@ -100,10 +100,10 @@ class Bench:
     _blocks: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def stack(self) -> Stack:
-        """Return a mesh of real processes with the scripted model."""
+        """Return a mesh of real processes with the scripted model, which answers at once."""
         if self._stack is None:
             self._stack = await self.exits.enter_async_context(
-                open_stack(self.data_dir, self.report, environment=AS_DEPLOYED)
+                open_stack(self.data_dir, self.report, environment=AS_DEPLOYED, model_pause_seconds=0.0)
             )
         return self._stack
 

@@ -64,7 +64,13 @@ async def _measured(bench: Bench, name: str, new_postgres: NewPostgres) -> Measu
     bench.report(f"measuring {name}")
     folder = bench.data_dir.with_name(name)
     async with (
-        open_stack(folder, bench.report, environment=AS_DEPLOYED, new_postgres=new_postgres) as stack,
+        open_stack(
+            folder,
+            bench.report,
+            environment=AS_DEPLOYED,
+            model_pause_seconds=0.0,
+            new_postgres=new_postgres,
+        ) as stack,
         open_claims(stack) as claims,
         AsyncExitStack() as exits,
     ):

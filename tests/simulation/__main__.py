@@ -78,7 +78,9 @@ async def _measured(file: Path | None) -> Costs:
     if file is not None and file.exists():
         return read_costs(file)
     with tempfile.TemporaryDirectory(prefix="spawnmesh-simulation-", ignore_cleanup_errors=True) as folder:
-        async with open_stack(Path(folder) / "data", _tell, environment=AS_DEPLOYED) as stack:
+        async with open_stack(
+            Path(folder) / "data", _tell, environment=AS_DEPLOYED, model_pause_seconds=0.0
+        ) as stack:
             _tell("measuring the costs of a run")
             costs = await measure_costs(stack, TENANT_COUNTS)
     if file is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from spawnmesh_devstack.console import CONSOLE, console_variables
 from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.s3 import S3Server
+from spawnmesh_devstack.scripted_model import PAUSE_SECONDS
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_devstack.trace_server import TraceAccess
 
@@ -145,9 +146,10 @@ def console_member(port: int, around: Surroundings) -> Member:
     )
 
 
-def scripted_model_member(port: int) -> Member:
-    """Return the server of the scripted model."""
-    argv = python_module("spawnmesh_devstack.scripted_model", "--port", str(port))
+def scripted_model_member(port: int, pause_seconds: float = PAUSE_SECONDS) -> Member:
+    """Return the server of the scripted model, with the pause between two pieces of an answer."""
+    options = ("--port", str(port), "--pause", str(pause_seconds))
+    argv = python_module("spawnmesh_devstack.scripted_model", *options)
     return Member("scripted-model", argv, base_environment(), Readiness.TCP, port)
 
 

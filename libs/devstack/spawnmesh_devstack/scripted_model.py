@@ -1,5 +1,5 @@
-"""A model server for machines without a key: `python -m spawnmesh_devstack.scripted_model --port
-N`.
+"""A model server for machines without a key: `python -m spawnmesh_devstack.scripted_model --port N
+[--pause SECONDS]`. The pause is between two pieces of an answer.
 
 It speaks the wire format of OpenAI's chat completions. The model `agent` plays the demo's agents by
 rule. `flaky` is always over its rate limit. `opener` reads the attached files and then is over its
@@ -23,17 +23,22 @@ from spawnmesh_devstack.scripted_agents import Reply, open_files, play
 
 AGENT, FLAKY, OPENER, SLOW = "agent", "flaky", "opener", "slow"
 
+PAUSE_SECONDS = 0.02
+"""The pause between two pieces of an answer, so that one can see the answer grow."""
+
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _CHARACTERS_PER_TOKEN = 4
 _PIECE_CHARACTERS = 48
-_SPEAKING_SECONDS, _SLOW_SECONDS = 0.02, 0.5  # Between two pieces of a model, and of the slow one.
+_SLOW_PAUSE_SECONDS = 0.5
+_PAUSE = web.AppKey("pause", float)
 _THOUGHT = "I begin at one and go on until somebody stops me."
 _INTERRUPTED = "You were interrupted here."
 
 
-def build_app() -> web.Application:
+def build_app(pause_seconds: float = PAUSE_SECONDS) -> web.Application:
     """Return the server's application with one route; it keeps no state between requests."""
     app = web.Application(client_max_size=_MAX_REQUEST_BYTES)
+    app[_PAUSE] = pause_seconds
     app.router.add_post("/v1/chat/completions", _complete)
     return app
 
@@ -62,7 +67,7 @@ async def _complete(http: web.Request) -> web.StreamResponse:
     await answer.prepare(http)
     for chunk in chunks(request, reply):
         await answer.write(f"data: {json.dumps(chunk)}\n\n".encode())
-        await asyncio.sleep(_SLOW_SECONDS if model == SLOW else _SPEAKING_SECONDS)
+        await asyncio.sleep(_SLOW_PAUSE_SECONDS if model == SLOW else http.app[_PAUSE])
     await answer.write(b"data: [DONE]\n\n")
     await answer.write_eof()
     return answer
@@ -156,7 +161,9 @@ def main() -> None:
     """Serve on loopback until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m spawnmesh_devstack.scripted_model", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
-    web.run_app(build_app(), host=LOOPBACK, port=parser.parse_args().port, print=None, access_log=None)
+    parser.add_argument("--pause", type=float, default=PAUSE_SECONDS)
+    given = parser.parse_args()
+    web.run_app(build_app(given.pause), host=LOOPBACK, port=given.port, print=None, access_log=None)
 
 
 if __name__ == "__main__":

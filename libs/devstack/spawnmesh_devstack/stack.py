@@ -39,6 +39,7 @@ from spawnmesh_devstack.prepare import (
 )
 from spawnmesh_devstack.processes import ChildProcess, Command, Execute, execute, start_process
 from spawnmesh_devstack.s3 import S3Server
+from spawnmesh_devstack.scripted_model import PAUSE_SECONDS
 from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
 from spawnmesh_devstack.trace_server import TraceAccess, make_headers
 from spawnmesh_devstack.watchdog import Watchdog
@@ -253,6 +254,7 @@ async def open_stack(
     runner_count: int = 1,
     replicas: int = 1,
     router_config: Mapping[str, Any] | None = None,
+    model_pause_seconds: float = PAUSE_SECONDS,
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
     before_start: Callable[[Stack], None] = _nothing,
@@ -260,7 +262,7 @@ async def open_stack(
     new_postgres: NewPostgres = Postgres,
 ) -> AsyncIterator[Stack]:
     """Open a mesh that keeps its data in `data_dir`. Without a router configuration, the scripted
-    model is started and configured.
+    model is started and configured, with a pause between two pieces of an answer.
 
     `replicas` is the number of each service and each worker. `ports` requests ports by name (a
     service's, for its first replica; `s3`, `otlp`, `traces`, `scripted-model`); the others are free
@@ -313,7 +315,7 @@ async def open_stack(
                 others.append(members.transcript_worker_member(around, number))
             others.append(members.sink_member(port_of[OTLP], stack.traces_file, around.trace_access))
             if router_config is None:
-                others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL]))
+                others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL], model_pause_seconds))
             await run_concurrently(
                 [stack.start(*others), *(stack.start_runner() for _ in range(runner_count))]
             )

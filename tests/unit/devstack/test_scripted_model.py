@@ -18,7 +18,7 @@ COUNTER = {"role": "system", "content": "You are the counter of a demonstration.
 @pytest.fixture
 async def client() -> AsyncIterator[openai.AsyncOpenAI]:
     async with (
-        TestServer(build_app()) as server,
+        TestServer(build_app(0.0)) as server,
         openai.AsyncOpenAI(base_url=str(server.make_url("/v1")), api_key="any", max_retries=0) as sdk,
     ):
         yield sdk
