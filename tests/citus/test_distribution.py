@@ -19,7 +19,7 @@ AUDIT = {"audit_chains", "audit_events"}
 STAY = {
     "session": {"tenants", "tenant_deletions", "run_queue", "jobs", "revoked_tokens", *AUDIT},
     "hook": {"jobs", "tenant_work", *AUDIT},
-    "attachment_blob": {"tenant_work", *AUDIT},
+    "attachment_blob": {"jobs", "tenant_work", *AUDIT},
     "transcript": {"jobs", "tenant_work", *AUDIT},
     "model_router": {"cooldowns", "unconfirmed_failures", *AUDIT},
 }

@@ -217,6 +217,9 @@ def _refused_forms(node: Node, schema: Schema) -> Iterator[str]:
             yield from _refused_insert(node, schema)
         if any(_calls_clock([node.onConflictClause, node.returningClause])):
             yield "the time in `on conflict` or `returning`"
+    is_update = isinstance(node, ast.UpdateStmt) and node.relation.relname in schema.distributed
+    if is_update and any(_calls_clock(_choices([node.targetList, node.whereClause]))):
+        yield "the time in `case` or `coalesce` of an update"
     if isinstance(node, ast.SubLink) and isinstance(node.testexpr, ast.RowExpr):
         yield "a row that is compared with a subquery"
     for part in _parts(node):
@@ -238,6 +241,15 @@ def _calls_clock(nodes: Iterable[Node]) -> Iterator[bool]:
         if isinstance(node, ast.FuncCall):
             yield node.funcname[-1].sval in _CLOCKS
         yield from _calls_clock(_parts(node))
+
+
+def _choices(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Return the expressions `case` and `coalesce`, but not those in subqueries."""
+    for node in nodes:
+        if isinstance(node, ast.CaseExpr | ast.CoalesceExpr):
+            yield node
+        elif not isinstance(node, ast.SubLink):
+            yield from _choices(_parts(node))
 
 
 def _parts(node: Node) -> Iterator[Node]:

@@ -102,10 +102,20 @@ async def let_expire(mesh: Mesh, postgres: Any, approval_id: str) -> None:
 async def end_wait(postgres: Any, approval_id: str) -> None:
     """Let the time for the decision be over, as if the approval had been requested earlier."""
     async with superuser(postgres) as link:
-        for statement in (
-            "update session.approvals set create_time = create_time - (expire_time - now()),"
-            " expire_time = now() where approval_id = %s",
-            "update session.run_queue set expire_time = now(), due_time = now() where parked and run_id ="
-            " (select run_id from session.approvals where approval_id = %s)",
-        ):
-            await link.execute(statement, (approval_id,))
+        found = await link.execute(
+            "select run_id, now(), now() - (expire_time - create_time) from session.approvals"
+            " where approval_id = %s",
+            (approval_id,),
+        )
+        row = await found.fetchone()
+        assert row is not None, approval_id
+        run_id, now, requested = row
+        # No arithmetic with columns: Citus updates no row by it.
+        await link.execute(
+            "update session.approvals set create_time = %s, expire_time = %s where approval_id = %s",
+            (requested, now, approval_id),
+        )
+        await link.execute(
+            "update session.run_queue set expire_time = %s, due_time = %s where parked and run_id = %s",
+            (now, now, run_id),
+        )

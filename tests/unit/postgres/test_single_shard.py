@@ -67,6 +67,10 @@ def statements() -> Iterator[tuple[str, str, str]]:
             jobs = (files("spawnmesh_postgres") / "jobs" / "store.sql").read_text()
             for name, text in named_statements(jobs).items():
                 yield service, name, text
+        if "operations" in schema(service).distributed:
+            operations = (files("spawnmesh_postgres") / "long_running" / "store.sql").read_text()
+            for name, text in named_statements(operations).items():
+                yield service, name, text
         for name, text in _over_tables(schema(service)):
             yield service, name, text
 
@@ -230,6 +234,8 @@ def test_form_that_is_not_checked_fails(statement: str) -> None:
         "insert into heads (tenant_id) values (%(tenant_id)s) on conflict (tenant_id) do update"
         " set seq = extract(epoch from now())",
         "insert into heads (tenant_id) values (%(tenant_id)s) returning now() as moment",
+        "update heads set seq = case when now() > %(time)s then 1 end where tenant_id = %(tenant_id)s",
+        "update heads set seq = 1 where tenant_id = %(tenant_id)s and coalesce(%(time)s, now()) > now()",
         "delete from entries where tenant_id = %(tenant_id)s and (seq, body) in ("
         "select seq, body from entries where tenant_id = %(tenant_id)s limit 5)",
     ],
@@ -249,6 +255,7 @@ def test_form_that_citus_refuses_is_found(statement: str) -> None:
         "insert into queue (tenant_id, id) select %(tenant_id)s, n from unnest(%(numbers)s::text[]) n",
         "insert into heads (tenant_id) values (%(tenant_id)s)",
         "delete from entries where tenant_id = %(tenant_id)s and (seq, body) <= (%(seq)s, %(body)s)",
+        "update heads set seq = coalesce(seq, 1) where tenant_id = %(tenant_id)s and now() > %(time)s",
     ],
 )
 def test_form_that_citus_runs_is_not_refused(statement: str) -> None:

@@ -1,6 +1,7 @@
 """The table of operations. Each function does its work in the scope of one tenant."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from google.protobuf.message import Message
@@ -114,7 +115,7 @@ async def advance(
         "position": progress.position,
         "done_count": progress.done_count,
         "total_count": progress.total_count,
-        "is_done": progress.is_done,
+        "ends_in": timedelta() if progress.is_done else None,
     }
     advance_statement = (_SQL["advance_operation"], values)
     if progress.is_done:

@@ -53,12 +53,13 @@ order by operation_id desc
 limit %(limit)s
 
 -- name: advance_operation
--- Records a step, and the end with the last one. Locks the row. Returns no row, and does nothing, if
--- another worker recorded a step meanwhile, or if the operation ended. Index: operations_pkey.
+-- Records a step, and with a time from now on the end. Locks the row. Returns no row, and does
+-- nothing, if another worker recorded a step meanwhile, or if the operation ended. Index:
+-- operations_pkey.
 update operations
 set response = %(response)s, position = %(position)s, done_count = %(done_count)s,
     total_count = %(total_count)s, step_count = step_count + 1, retry_reason = '', update_time = now(),
-    end_time = case when %(is_done)s then now() end
+    end_time = now() + %(ends_in)s::interval
 where tenant_id = %(tenant_id)s and operation_id = %(operation_id)s and step_count = %(step_count)s
   and end_time is null
 returning operation_id, method, request, subject, response, position, step_count, done_count, total_count,
@@ -80,7 +81,7 @@ where tenant_id = %(tenant_id)s and operation_id = %(operation_id)s and step_cou
 
 -- name: cancel_operation
 -- Requests the end of an open operation. Locks the row. Index: operations_pkey.
-update operations set cancel_time = coalesce(cancel_time, now())
+update operations set cancel_time = least(cancel_time, now())
 where tenant_id = %(tenant_id)s and operation_id = %(operation_id)s and end_time is null
 
 -- name: delete_operation

@@ -181,7 +181,7 @@ where s.tenant_id = %(tenant_id)s
 -- Index: runs_pkey.
 update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now(),
                 uncounted_millis = uncounted_millis
-                    + greatest(extract(epoch from now() - coalesce(counted_time, now())) * 1000, 0)::bigint
+                    + greatest(extract(epoch from now() - counted_time) * 1000, 0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
@@ -193,7 +193,7 @@ update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time 
                 delay_count = delay_count + 1, delay_reason = %(reason)s, delay_message = %(message)s,
                 not_before_time = now() + %(pause)s::interval,
                 uncounted_millis = uncounted_millis
-                    + greatest(extract(epoch from now() - coalesce(counted_time, now())) * 1000, 0)::bigint
+                    + greatest(extract(epoch from now() - counted_time) * 1000, 0)::bigint
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
