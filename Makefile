@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench profile screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ long-tests: $(READY) bom examples browser ## Measure all tests, and write which 
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines, AGAINST=… names what is slower than in such a file
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)") $(if $(AGAINST),--against "$(AGAINST)")
+
+profile: $(READY) ## Show where one operation spends its work, by process and by function: OP=run, run.file, spawn, spawn.file, append or read
+	@python -m tests.bench.profile $(if $(OP),--operation "$(OP)")
 
 screenshots: $(READY) browser ## Picture every page of the console, from a mesh that works, into docs/images/console; ONLY="session trace" chooses some
 	@python -m tests.screenshots $(if $(ONLY),--only $(ONLY))

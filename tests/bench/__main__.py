@@ -30,6 +30,8 @@ _NOT_AREAS = (
     "live_provider",
     "live_watchers",
     "one_row",
+    "operations",
+    "profile",
 )
 
 

@@ -19,16 +19,12 @@ import psutil
 import psycopg
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.span_file import load_all_spans
 from spawnmesh_devstack.stack import Stack
 
 from tests.bench.harness import Bench, Metric
-from tests.bench.transcript import answer, spoken, transcripts
+from tests.bench.operations import Operation, open_operations, repeat
 
-TENANT = "bench-cost"
-TASK = "Say in one word whether the sky is blue."
 COUNT = 100
 WARM_UP = 30
 HEALTH_CALLS = 2000
@@ -38,8 +34,6 @@ SETTLE_SECONDS = 2.0
 SPANS_SECONDS = 8.0
 """Longer than the interval at which processes send their spans."""
 STORAGE = ("postgres", "s3")
-
-Operation = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,54 +86,39 @@ def _cpu_seconds(pid: int) -> float:
 async def run(bench: Bench) -> None:
     """Measure an idle mesh and an empty RPC, and then each operation."""
     stack = await bench.stack()
-    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
-        await operator.create_tenant(TENANT)
     async with (
         await psycopg.AsyncConnection.connect(stack.superuser_dsn, autocommit=True) as database,
-        connect_wire(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh,
-        transcripts(stack, ALWAYS_OFF, TENANT) as begin,
+        open_operations(stack) as operations,
     ):
         meters = Meters(stack, database)
-        await _repeat(WARM_UP, lambda: mesh.spawn(TASK, wait_seconds=30.0))
-        await asyncio.sleep(SETTLE_SECONDS)
-        used = await meters.of(lambda: asyncio.sleep(IDLE_SECONDS))
-        idle = Used(
-            {name: cpu / IDLE_SECONDS for name, cpu in used.cpu_seconds.items()},
-            used.transactions / IDLE_SECONDS,
-        )
+        await repeat(WARM_UP, operations.by_name["run"].call)
+        idle = await idle_second(meters)
         share = sum(idle.cpu_seconds.values()) * 100
         bench.record(Metric("cost.idle.cpu", share, "% of a core", None, None, 1))
         floor = await _health_seconds(stack, meters, idle)
-        transcript = await begin()
-        session = await mesh.spawn(TASK, wait_seconds=30.0)
-        answered: list[str] = []
-
-        async def answered_run() -> None:
-            answered.append((await mesh.spawn(TASK, wait_seconds=30.0)).trace_id)
-
-        operations: dict[str, Operation] = {
-            "read": lambda: mesh.session(session.session_id),
-            "append": lambda: transcript.append(answer(spoken(1024))),
-            "run": answered_run,
-        }
-        for name, operation in operations.items():
-            await _measure(bench, name, operation, meters, idle, floor)
-        spawned = await _measure_spawns(bench, stack, mesh, meters, idle, floor)
+        for name, operation in operations.by_name.items():
+            async with operations.prepared(operation):
+                await _measure(bench, name, operation, meters, idle, floor)
     await asyncio.sleep(SPANS_SECONDS)
-    _count_spans(bench, stack, {"run": answered[-COUNT:], "spawn": spawned[-COUNT:]})
+    made = {name: operation.sessions[-COUNT:] for name, operation in operations.by_name.items()}
+    traces = {name: [one.trace_id for one in sessions] for name, sessions in made.items() if sessions}
+    _count_spans(bench, stack, traces)
 
 
-async def _repeat(count: int, operation: Operation) -> None:
-    for _ in range(count):
-        await operation()
+async def idle_second(meters: Meters) -> Used:
+    """Return what a mesh without work uses in a second."""
+    await asyncio.sleep(SETTLE_SECONDS)
+    used = await meters.of(lambda: asyncio.sleep(IDLE_SECONDS))
+    cpu = {name: seconds / IDLE_SECONDS for name, seconds in used.cpu_seconds.items()}
+    return Used(cpu, used.transactions / IDLE_SECONDS)
 
 
 async def _health_seconds(stack: Stack, meters: Meters, idle: Used) -> float:
     """Return the processor seconds of session for an empty RPC."""
     async with grpc.aio.insecure_channel(stack.targets["session"]) as channel:
         check = HealthStub(channel).Check
-        await _repeat(WARM_UP, lambda: check(HealthCheckRequest()))
-        used = await meters.of(lambda: _repeat(HEALTH_CALLS, lambda: check(HealthCheckRequest())), idle)
+        await repeat(WARM_UP, lambda: check(HealthCheckRequest()))
+        used = await meters.of(lambda: repeat(HEALTH_CALLS, lambda: check(HealthCheckRequest())), idle)
     return used.cpu_seconds["session"] / HEALTH_CALLS
 
 
@@ -149,10 +128,10 @@ async def _measure(
     """Record what the operation costs all processes, and each that has a share of it."""
 
     async def operations() -> None:
-        await _repeat(COUNT, operation)
+        await repeat(COUNT, operation.call)
         await asyncio.sleep(SETTLE_SECONDS)
 
-    await _repeat(WARM_UP, operation)
+    await repeat(WARM_UP, operation.call)
     await asyncio.sleep(SETTLE_SECONDS)
     used = await meters.of(operations, idle)
     services = {process: cpu for process, cpu in used.cpu_seconds.items() if not process.startswith(STORAGE)}
@@ -169,33 +148,19 @@ def _record_cpu(bench: Bench, name: str, seconds: float, floor: float) -> None:
     bench.record(Metric(name, each * 1e3, "ms", floor * 1e3, each / floor, COUNT))
 
 
-async def _measure_spawns(
-    bench: Bench, stack: Stack, mesh: WireMesh, meters: Meters, idle: Used, floor: float
-) -> list[str]:
-    """Measure spawns alone, and return the ids of their traces."""
-    sessions = []
-
-    async def spawn() -> None:
-        sessions.append(await mesh.spawn(TASK))
-
-    stack.processes["runner"].pause()  # Otherwise it would do the work that follows.
-    try:
-        await _measure(bench, "spawn", spawn, meters, idle, floor)
-        for session in sessions:
-            await mesh.kill(session.session_id)
-    finally:
-        stack.processes["runner"].resume()
-    return [session.trace_id for session in sessions]
-
-
 def _count_spans(bench: Bench, stack: Stack, traces: Mapping[str, Sequence[str]]) -> None:
     """Record how many spans a trace has, and how many of them are calls that a service answered."""
+    for name, trace_ids in traces.items():
+        rpcs, spans = spans_of(stack, trace_ids)
+        bench.record(Metric(f"cost.{name}.spans", spans, "", None, None, len(trace_ids)))
+        bench.record(Metric(f"cost.{name}.rpcs", rpcs, "", None, None, len(trace_ids)))
+
+
+def spans_of(stack: Stack, trace_ids: Sequence[str]) -> tuple[float, float]:
+    """Return the RPCs that services answered in a trace, and its spans: medians of the traces."""
     spans: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     for span in load_all_spans(stack.traces_file):
         spans[span.trace_id] += 1
         calls[span.trace_id] += span.kind == "server"
-    for name, trace_ids in traces.items():
-        for what, counted in (("spans", spans), ("rpcs", calls)):
-            count = median(counted[trace_id] for trace_id in trace_ids)
-            bench.record(Metric(f"cost.{name}.{what}", count, "", None, None, len(trace_ids)))
+    return median(calls[one] for one in trace_ids), median(spans[one] for one in trace_ids)
