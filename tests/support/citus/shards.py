@@ -220,10 +220,24 @@ def _refused_forms(node: Node, schema: Schema) -> Iterator[str]:
     is_update = isinstance(node, ast.UpdateStmt) and node.relation.relname in schema.distributed
     if is_update and any(_calls_clock(_choices([node.targetList, node.whereClause]))):
         yield "the time in `case` or `coalesce` of an update"
-    if isinstance(node, ast.SubLink) and isinstance(node.testexpr, ast.RowExpr):
+    if isinstance(node, ast.CaseExpr) and node.arg is not None:
+        yield "a `case` with an operand"
+    if _compares_row(node):
         yield "a row that is compared with a subquery"
     for part in _parts(node):
         yield from _refused_forms(part, schema)
+
+
+def _compares_row(node: Node) -> bool:
+    """Return whether the node compares a row with a subquery."""
+    if isinstance(node, ast.SubLink):
+        return isinstance(node.testexpr, ast.RowExpr)
+    if not isinstance(node, ast.A_Expr):
+        return False
+    sides = (node.lexpr, node.rexpr)
+    return any(isinstance(side, ast.RowExpr) for side in sides) and any(
+        isinstance(side, ast.SubLink) for side in sides
+    )
 
 
 def _refused_insert(node: Node, schema: Schema) -> Iterator[str]:

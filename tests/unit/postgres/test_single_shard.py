@@ -234,6 +234,9 @@ def test_form_that_is_not_checked_fails(statement: str) -> None:
         "insert into heads (tenant_id) values (%(tenant_id)s) on conflict (tenant_id) do update"
         " set seq = extract(epoch from now())",
         "insert into heads (tenant_id) values (%(tenant_id)s) returning now() as moment",
+        "update heads set seq = 1 where tenant_id = %(tenant_id)s"
+        " and (seq, 'a') = (select seq, body from entries where tenant_id = %(tenant_id)s)",
+        "delete from entries where tenant_id = %(tenant_id)s and seq > case body when 'a' then 1 else 2 end",
         "update heads set seq = case when now() > %(time)s then 1 end where tenant_id = %(tenant_id)s",
         "update heads set seq = 1 where tenant_id = %(tenant_id)s and coalesce(%(time)s, now()) > now()",
         "delete from entries where tenant_id = %(tenant_id)s and (seq, body) in ("
@@ -255,6 +258,8 @@ def test_form_that_citus_refuses_is_found(statement: str) -> None:
         "insert into queue (tenant_id, id) select %(tenant_id)s, n from unnest(%(numbers)s::text[]) n",
         "insert into heads (tenant_id) values (%(tenant_id)s)",
         "delete from entries where tenant_id = %(tenant_id)s and (seq, body) <= (%(seq)s, %(body)s)",
+        "delete from entries where tenant_id = %(tenant_id)s"
+        " and seq > case when body = 'a' then 1 else 2 end",
         "update heads set seq = coalesce(seq, 1) where tenant_id = %(tenant_id)s and now() > %(time)s",
     ],
 )

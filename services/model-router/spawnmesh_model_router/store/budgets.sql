@@ -82,4 +82,4 @@ select reservation_id from stored;
 -- they count, which costs nothing.
 delete from budget_periods
 where tenant_id = %(tenant_id)s
-  and begin_time < now() - case period when 'DAY' then interval '25 hours' else interval '1 hour' end;
+  and begin_time < now() - case when period = 'DAY' then interval '25 hours' else interval '1 hour' end;

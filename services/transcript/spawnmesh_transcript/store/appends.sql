@@ -59,7 +59,7 @@ with held as (
 ), linked as (
     select l.*, {chain_hash} as chain_hash
     from (
-        select p.*, case p.place when 0 then p.head_hash else '' end || convert_to(concat_ws(
+        select p.*, case when p.place = 0 then p.head_hash else '' end || convert_to(concat_ws(
                 E'\n', p.entry_id, p.parent_id, coalesce(p.run_id, ''), coalesce(p.epoch, 0), p.service,
                 (extract(epoch from p.moment) * 1000000)::bigint, octet_length(p.client), p.client, ''
             ), 'UTF8') || p.body as link

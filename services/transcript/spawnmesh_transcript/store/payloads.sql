@@ -85,10 +85,9 @@ update payloads
 set is_stored = true
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and blob_id = %(blob_id)s
     and not is_stored and not is_releasing
-    and (seq, block_index) = (
-        select seq, block_index
-        from payloads
-        where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
+    and seq = (select seq from payloads where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s)
+    and block_index = (
+        select block_index from payloads where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
     );
 
 -- name: enable_stubs
@@ -212,8 +211,7 @@ limit (select %(row_count)s::bigint);
 -- Locks the row. Indexes: payloads_blob_idx, payloads primary key.
 delete from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and blob_id = %(blob_id)s
-    and (seq, block_index) = (
-        select seq, block_index
-        from payloads
-        where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
+    and seq = (select seq from payloads where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s)
+    and block_index = (
+        select block_index from payloads where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
     );

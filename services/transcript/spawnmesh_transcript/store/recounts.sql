@@ -45,7 +45,7 @@ for update;
 -- Indexes: the primary keys.
 with found as (
     select e.seq, e.kind, given.token_count, given.stub_token_count, given.thinking_token_count,
-        case e.kind when 'COMPACTION' then 0 else given.token_count - e.token_count end as difference
+        case when e.kind = 'COMPACTION' then 0 else given.token_count - e.token_count end as difference
     from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_token_counts)s::integer[],
         %(thinking_token_counts)s::integer[])
         as given (seq, token_count, stub_token_count, thinking_token_count)
@@ -72,7 +72,7 @@ with found as (
 ), counted as (
     update entries e
     set token_vocabulary = %(vocabulary)s,
-        token_count = case f.kind when 'COMPACTION' then e.token_count else f.token_count end
+        token_count = case when f.kind = 'COMPACTION' then e.token_count else f.token_count end
     from found f
     where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq = f.seq
         and e.seq between (select first_seq from ends) and (select last_seq from ends)
