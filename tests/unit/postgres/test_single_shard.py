@@ -1,28 +1,11 @@
 """Each named statement runs on the node of its tenant, in a schema that Citus distributes."""
 
-from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 import pytest
-from spawnmesh_hook.store import deliveries, retention
-from spawnmesh_postgres.statements import named_statements
-from spawnmesh_postgres.tenant_tables import (
-    count_statement,
-    deletion_statement,
-    page_statement,
-    row_deletion_statement,
-    version_statement,
-)
-from spawnmesh_session.domain.sessions import SessionOrder
-from spawnmesh_session.store import approvals
-from spawnmesh_session.store.session_lists import ListSource, list_statement
-from spawnmesh_transcript.store import appends
 
-from tests.support.citus.shards import Routing, Schema, routing_of, schema_of
-
-SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
+from tests.support.citus.shards import Routing, routing_of, schema_of
+from tests.support.citus.statements import schema, statements
 
 _QUEUE = "the entry of the queue must be there exactly if the row is"
 _SETTINGS = "the tenant's settings have their home beside the list of all tenants"
@@ -51,81 +34,10 @@ SCHEMA = schema_of(
 )
 
 
-def statements() -> Iterator[tuple[str, str, str]]:
-    """Every statement, also those over the tables of tenants: the service, the name, the text."""
-    for service in SERVICES:
-        for name, text in _of(files(f"spawnmesh_{service}") / "store"):
-            yield service, name, text
-        if "purged_tenants" in schema(service).distributed:
-            shared = (files("spawnmesh_postgres") / "tenant_purges.sql").read_text()
-            for name, text in named_statements(shared).items():
-                yield service, name, text
-        audit = (files("spawnmesh_postgres") / "audit" / "store.sql").read_text()
-        for name, text in named_statements(audit).items():
-            yield service, name, text
-        if "jobs" in schema(service).local:
-            jobs = (files("spawnmesh_postgres") / "jobs" / "store.sql").read_text()
-            for name, text in named_statements(jobs).items():
-                yield service, name, text
-        if "operations" in schema(service).distributed:
-            operations = (files("spawnmesh_postgres") / "long_running" / "store.sql").read_text()
-            for name, text in named_statements(operations).items():
-                yield service, name, text
-        for name, text in _over_tables(schema(service)):
-            yield service, name, text
-
-
-def _over_tables(schema: Schema) -> Iterator[tuple[str, str]]:
-    for table in schema.distributed & schema.keys.keys():
-        columns = schema.keys[table][1:]
-        made = {"count": count_statement(table), "version": version_statement(table)}
-        if columns:
-            made |= {"page": page_statement(table, columns), "delete": deletion_statement(table, columns)}
-        else:
-            made["delete"] = row_deletion_statement(table)
-        for name, statement in made.items():
-            yield f"{name} {table}", statement.as_string()
-
-
-def _of(folder: Traversable) -> Iterator[tuple[str, str]]:
-    for file in folder.iterdir():
-        if not file.name.endswith(".sql"):
-            continue
-        for name, text in named_statements(file.read_text()).items():
-            if "-- A fragment of" in text or "\nset transaction" in text:
-                continue
-            if "{state}" in text:
-                yield from ((f"{name} {needs}", appends._statement(needs)) for needs in _all_needs())
-            elif "{narrowest}" in text:
-                narrowest = ("", *deliveries.NARROWEST_FIRST)
-                yield from ((f"{name} {one}", deliveries.list_statement(one)) for one in narrowest)
-            elif name == "list_approvals":
-                for only in (True, False):
-                    yield f"{name} {only}", approvals.list_statement(only_pending=only)
-            elif "{source}" in text:
-                orders = [(source, order) for source in ListSource for order in SessionOrder]
-                yield from ((f"{name} {one}", list_statement(name, *one)) for one in orders)
-            elif "{table}" in text:
-                yield from ((f"{name} {one}", retention.deletion_of(one)) for one in retention.TIMES)
-            else:
-                yield name, text
-
-
-def _all_needs() -> list[appends._Need]:
-    """Every combination, also none. Iterating over the class yields single flags."""
-    return [appends._Need(bits) for bits in range(1 << len(appends._Need))]
-
-
 @cache
 def routings() -> list[tuple[tuple[str, str], Routing]]:
     """Return the service and the name of every statement, with its routing."""
     return [((service, name), routing_of(text, schema(service))) for service, name, text in statements()]
-
-
-@cache
-def schema(service: str) -> Schema:
-    migrations = (files(f"spawnmesh_{service}") / "migrations").iterdir()
-    return schema_of(file.read_text() for file in sorted(migrations, key=lambda file: file.name))
 
 
 def test_every_combination_of_fragments_is_checked() -> None:
