@@ -1,6 +1,6 @@
 """`python -m tests.bench.profile --operation NAME [--count N]` shows where the work of one operation
-is done: processor time of each process, RPCs, spans and write transactions, and the functions that
-take the time.
+is done: processor time of each process, RPCs, spans and write transactions, the statements that
+PostgreSQL runs, and the functions that take the time.
 
 The figures are measured first. Then the calls are made again while py-spy samples the processes that
 have a share, which slows them down. It needs the right to trace other processes of this account.
@@ -8,19 +8,23 @@ have a share, which slows them down. It needs the right to trace other processes
 
 import argparse
 import asyncio
+import re
 import signal
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
+from psycopg.rows import class_row
 from rich.console import Console
 from rich.table import Table
+from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.stack import Stack, open_stack
 from spawnmesh_runtime.process import run_process
 
@@ -31,9 +35,18 @@ from tests.bench.operations import NAMES, Operation, open_operations, repeat
 WARM_UP = 50
 SAMPLES_PER_SECOND = 200
 SHOWN_FUNCTIONS = 25
+SHOWN_STATEMENTS = 25
+SHOWN_CHARACTERS = 80
 _LEAST_SHARE = 0.05
 """Processes with less of the time are not sampled."""
 _MODEL = "scripted-model"
+_SETTINGS = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track_planning": "on"}
+_STATEMENTS = """
+select query as text, calls, total_plan_time as planning, total_exec_time as execution
+from pg_stat_statements where query not like '%pg_stat_statements%'
+order by total_plan_time + total_exec_time desc
+"""
+_COMMENT = re.compile(r"--[^\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,16 @@ class Functions:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement with its calls, and the milliseconds of all of them."""
+
+    text: str
+    calls: int
+    planning: float
+    execution: float
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """The cost of so many calls of an operation."""
 
@@ -53,6 +76,7 @@ class Profile:
     used: Used
     rpcs: float
     spans: float
+    statements: Sequence["Statement"]
     functions: Mapping[str, Functions]
 
 
@@ -71,7 +95,9 @@ async def profile(stack: Stack, name: str, count: int) -> Profile:
         async with operations.prepared(operation):
             await repeat(WARM_UP, operation.call)
             idle = await idle_second(meters)
+            await database.execute("select pg_stat_statements_reset()")
             used = await meters.of(calls, idle)
+            statements = await read_statements(database)
             measured = len(operation.sessions)
             with tempfile.TemporaryDirectory(prefix="spawnmesh-profile-") as folder:
                 async with sampled(_busy_services(stack, used), Path(folder)) as files:
@@ -79,7 +105,14 @@ async def profile(stack: Stack, name: str, count: int) -> Profile:
                 functions = {process: read_samples(file.read_text()) for process, file in files.items()}
     await asyncio.sleep(SPANS_SECONDS)
     rpcs, spans = _traced(stack, operation, slice(measured - count, measured))
-    return Profile(count, used, rpcs, spans, functions)
+    return Profile(count, used, rpcs, spans, statements, functions)
+
+
+async def read_statements(database: psycopg.AsyncConnection[tuple[int]]) -> list[Statement]:
+    """Return the statements of all roles since the last reset, those with the most time first."""
+    async with database.cursor(row_factory=class_row(Statement)) as cursor:
+        await cursor.execute(_STATEMENTS)
+        return await cursor.fetchall()
 
 
 def _busy_services(stack: Stack, used: Used) -> dict[str, int]:
@@ -163,6 +196,8 @@ def show(name: str, found: Profile, console: Console) -> None:
         f" {total / found.count * 1e3:.1f} ms of processor time:"
     )
     console.print(_table(("process", "ms"), _milliseconds(found)))
+    console.print("\nPostgreSQL, a call of the operation:")
+    console.print(_table(("statement", "calls", "ms of planning", "of execution"), _statements(found)))
     for process, functions in sorted(found.functions.items(), key=lambda one: -one[1].total):
         console.print(f"\n{process}: {functions.total} samples")
         console.print(_table(("function", "itself"), _shares(functions.own, functions.total)))
@@ -174,15 +209,23 @@ def _milliseconds(found: Profile) -> Iterable[tuple[str, str]]:
         yield process, f"{seconds / found.count * 1e3:.2f}"
 
 
+def _statements(found: Profile) -> Iterable[tuple[str, ...]]:
+    for one in found.statements[:SHOWN_STATEMENTS]:
+        text = " ".join(_COMMENT.sub("", one.text).split())
+        parts = (one.calls, one.planning, one.execution)
+        yield text[:SHOWN_CHARACTERS], *(f"{part / found.count:.2f}" for part in parts)
+
+
 def _shares(samples: Counter[str], total: int) -> Iterable[tuple[str, str]]:
     for function, count in samples.most_common(SHOWN_FUNCTIONS):
         yield function, f"{count / total:.1%}"
 
 
-def _table(columns: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(columns[0], no_wrap=True, max_width=90)
-    table.add_column(columns[1], justify="right")
+    for column in columns[1:]:
+        table.add_column(column, justify="right")
     for row in rows:
         table.add_row(*row)
     return table
@@ -190,8 +233,18 @@ def _table(columns: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
 
 async def _profile_on_a_mesh(name: str, count: int) -> Profile:
     with tempfile.TemporaryDirectory(prefix="spawnmesh-bench-", ignore_cleanup_errors=True) as folder:
-        opening = open_stack(Path(folder) / "data", _tell, environment=AS_DEPLOYED, model_pause_seconds=0.0)
+        opening = open_stack(
+            Path(folder) / "data",
+            _tell,
+            environment=AS_DEPLOYED,
+            model_pause_seconds=0.0,
+            new_postgres=partial(Postgres, settings=_SETTINGS),
+        )
         async with opening as stack:
+            async with await psycopg.AsyncConnection.connect(
+                stack.superuser_dsn, autocommit=True
+            ) as database:
+                await database.execute("create extension if not exists pg_stat_statements")
             return await profile(stack, name, count)
 
 
