@@ -42,8 +42,8 @@ _LEAST_SHARE = 0.05
 _MODEL = "scripted-model"
 _SETTINGS = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track_planning": "on"}
 _STATEMENTS = """
-select query as text, calls, total_plan_time as planning, total_exec_time as execution
-from pg_stat_statements where query not like '%pg_stat_statements%'
+select rolname as role, query as text, calls, total_plan_time as planning, total_exec_time as execution
+from pg_stat_statements join pg_roles on pg_roles.oid = userid where query not like '%pg_stat_statements%'
 order by total_plan_time + total_exec_time desc
 """
 _COMMENT = re.compile(r"--[^\n]*\n")
@@ -60,8 +60,9 @@ class Functions:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement with its calls, and the milliseconds of all of them."""
+    """A statement of a role with its calls, and the milliseconds of all of them."""
 
+    role: str
     text: str
     calls: int
     planning: float
@@ -213,7 +214,7 @@ def _statements(found: Profile) -> Iterable[tuple[str, ...]]:
     for one in found.statements[:SHOWN_STATEMENTS]:
         text = " ".join(_COMMENT.sub("", one.text).split())
         parts = (one.calls, one.planning, one.execution)
-        yield text[:SHOWN_CHARACTERS], *(f"{part / found.count:.2f}" for part in parts)
+        yield f"{one.role}: {text}"[:SHOWN_CHARACTERS], *(f"{part / found.count:.2f}" for part in parts)
 
 
 def _shares(samples: Counter[str], total: int) -> Iterable[tuple[str, str]]:
