@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from spawnmesh.model_router.v1 import failures_pb2, generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_postgres.database import scope_statement
 
 from tests.support.model_router.fixtures import Router, World
 from tests.support.waiting import eventually
@@ -59,7 +60,7 @@ async def put_failures(
     hour = this_hour() - timedelta(hours=hours_ago)
     rows = [(tenant_id, hour, model, reason, failure_count, failure_count) for model, reason in names]
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant_id,))
+        await connection.execute(scope_statement(tenant_id).encode())
         async with connection.cursor() as cursor:
             await cursor.executemany("insert into failure_hours values (%s, %s, %s, %s, %s, 0, %s)", rows)
 
@@ -67,6 +68,6 @@ async def put_failures(
 async def stored_failures(world: World, tenant_id: str) -> Sequence[tuple[datetime, str, str, int]]:
     """Return the hour, the model, the reason and the number of failures of each row."""
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant_id,))
+        await connection.execute(scope_statement(tenant_id).encode())
         query = "select hour_time, model, reason, failure_count from failure_hours order by 1, 2, 3"
         return await (await connection.execute(query)).fetchall()

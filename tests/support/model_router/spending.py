@@ -9,6 +9,7 @@ import psycopg
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import spend_pb2
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import scope_statement
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.fixtures import Router, World
@@ -62,7 +63,7 @@ async def put_spend(
     day = today() - timedelta(days=days_ago)
     rows = [(tenant_id, day, agent, model, cost_micros) for agent, model in names]
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant_id,))
+        await connection.execute(scope_statement(tenant_id).encode())
         async with connection.cursor() as cursor:
             await cursor.executemany(
                 "insert into spend_days values (%s, %s, %s, %s, 1, 1, 1, 0, 0, %s)", rows
@@ -72,6 +73,6 @@ async def put_spend(
 async def stored_rows(world: World, tenant_id: str) -> Sequence[tuple[date, str, str, int]]:
     """Return the day, the agent, the model and the number of calls of each row."""
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant_id,))
+        await connection.execute(scope_statement(tenant_id).encode())
         query = "select day, agent_id, model, call_count from spend_days order by 1, 2, 3"
         return await (await connection.execute(query)).fetchall()
