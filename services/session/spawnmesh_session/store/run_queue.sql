@@ -309,9 +309,11 @@ for update
 
 -- name: count_live_runs
 -- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole
--- table.
+-- table. oldest_seconds: of the runs that may be claimed now; null if there are none.
 select count(*) filter (where not parked and not (leased and due_time > now())) as waiting,
        count(*) filter (where leased and due_time > now()) as held,
        count(*) filter (where parked and not for_budget) as waiting_approval,
-       count(*) filter (where for_budget) as waiting_budget
+       count(*) filter (where for_budget) as waiting_budget,
+       extract(epoch from now() - min(due_time) filter (where not parked and due_time <= now()))::float8
+           as oldest_seconds
 from run_queue
