@@ -11,6 +11,8 @@ def test_table_of_the_metrics_is_up_to_date() -> None:
     page = PAGE.read_text()
     assert page == updated(page), "run: python -m tests.support.deploy.metric_table"
     assert page.count("| `") > 40
+    assert "| `db_client_connection_count` |" in page
+    assert "| `rpc_server_call_duration_seconds` |" in page
 
 
 def test_every_exporter_and_processor_of_the_collector_is_defined() -> None:

@@ -48,7 +48,8 @@ def _recorders(metric: RegisteredMetric) -> str:
 def _prometheus_name(metric: RegisteredMetric) -> str:
     """Return the name that Prometheus shows; of a histogram, the one without suffix."""
     names = [name for name, of in series().items() if of == metric and not name.endswith("_created")]
-    return min(names, key=len).removesuffix("_sum").removesuffix("_count").removesuffix("_bucket")
+    shortest = min(names, key=len)
+    return shortest.removesuffix("_sum") if metric.kind == "histogram" else shortest
 
 
 if __name__ == "__main__":
