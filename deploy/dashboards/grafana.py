@@ -57,8 +57,10 @@ def _panels(row: Row, ids: Iterator[int]) -> Iterator[stat.Panel | timeseries.Pa
         )
         for letter, query in zip("ABCDEF", panel.queries, strict=False):
             target = prometheus.Dataquery().ref_id(letter).expr(query.expression).datasource(_SOURCE)
-            target = target.legend_format(query.legend).exemplar(query.exemplars).range()
-            built = built.with_target(target)
+            target = target.legend_format(query.legend).exemplar(query.exemplars)
+            # A number of the whole shown time is asked for once, and not for each point of a line.
+            is_of_all = panel.shape is Shape.NUMBER and "$__range" in query.expression
+            built = built.with_target(target.instant() if is_of_all else target.range())
         yield built
 
 
@@ -70,7 +72,11 @@ def _lines(panel: Panel) -> timeseries.Panel:
         .display_mode(common_models.LegendDisplayMode.LIST)
         .placement(common_models.LegendPlacement.BOTTOM)
     )
-    tooltip = common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI)
+    tooltip = (
+        common.VizTooltipOptions()
+        .mode(common_models.TooltipDisplayMode.MULTI)
+        .sort(common_models.SortOrder.DESCENDING)
+    )
     built = timeseries.Panel().min(0).legend(legend).tooltip(tooltip)
     if is_stacked:
         stacking = common.StackingConfig().mode(common_models.StackingMode.NORMAL)

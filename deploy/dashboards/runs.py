@@ -131,7 +131,7 @@ _PEOPLE = Row(
             Unit.PER_SECOND,
         ),
         Panel(
-            "Watchers of sessions",
+            "Watchers of sessions and transcripts",
             "Open streams of WatchSession, and of transcripts behind them.",
             [
                 Query(

@@ -41,6 +41,7 @@ class RunMetrics:
             unit="{revision}",
             description="Drafts that a plugin sent back.",
         )
+        self._revisions.add(0)  # Otherwise a dashboard has no data before the first.
 
     def claimed(self, run: Run, *, was_held: bool) -> None:
         """Count a claim. If `was_held`, the runner before did not release the run."""
