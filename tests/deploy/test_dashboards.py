@@ -90,3 +90,28 @@ def test_what_the_chart_states_is_repeated() -> None:
     assert "MODEL_REFUSED" in tenants_reasons()
     assert json.dumps(waiting_methods())[1:-1] in overview
     assert "WatchSession" in waiting_methods()
+
+
+def test_pages_name_boards_and_panels_that_exist() -> None:
+    """A title of a panel is in quotes, in the paragraph that names its board."""
+    titles = {board.title: {panel.title for row in board.rows for panel in row.panels} for board in BOARDS}
+    named = 0
+    for file in (*(ROOT / "docs").glob("runbooks/*.md"), *(ROOT / "docs").glob("architecture/*.md")):
+        text = re.sub(r"\s+", " ", file.read_text())
+        for title, board in re.findall(r'((?:"[^"]+"[^"]{0,40})+) on the board "(Spawnmesh: [^"]+)"', text):
+            assert board in titles, file.name
+            quoted = set(re.findall(r'"([^"]+)"', title))
+            wanted = {one for one in quoted if not one.startswith("Spawnmesh: ")}
+            assert wanted <= titles[board], file.name
+            named += len(wanted)
+        for board, title in re.findall(r'on the board "(Spawnmesh: [^"]+)" at "([^"]+)"', text):
+            assert title in titles[board], file.name
+            named += 1
+        assert " on the dashboard" not in text, file.name
+    assert named >= 10
+
+
+def test_page_on_telemetry_has_every_board() -> None:
+    page = (ROOT / "docs/howto/telemetry.md").read_text()
+    for board in BOARDS:
+        assert f"| {board.title} |" in page
