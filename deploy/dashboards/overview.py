@@ -2,6 +2,7 @@
 
 from deploy.dashboards.chart import tenants_reasons, waiting_methods
 from deploy.dashboards.parts import (
+    OLDEST,
     Board,
     Limits,
     Panel,
@@ -127,8 +128,9 @@ _WAITING = Row(
         ),
         Panel(
             "Oldest run that waits for a runner",
-            "It grows while runs wait and none is claimed: runners are full, gone, or refuse work.",
-            [Query(f"max({selector('spawnmesh_session_queue_oldest_age_seconds')})", "age")],
+            "`subagent` grows while runs wait and none is claimed: runners are full, gone, or refuse work."
+            " `external` waits for programs of tenants.",
+            [Query(OLDEST, "{{spawnmesh_session_runtime}}")],
             Unit.SECONDS,
         ),
         Panel(

@@ -89,6 +89,10 @@ def selector(series: str, *matchers: str) -> str:
     return f"{series}{{{labels}}}"
 
 
+OLDEST = f"max by (spawnmesh_session_runtime) ({selector('spawnmesh_session_queue_oldest_age_seconds')})"
+"""The age of the oldest run that can be claimed, by the runtime for which it waits."""
+
+
 def rate(series: str, *matchers: str) -> str:
     """Return the increase in a second."""
     return f"rate({selector(series, *matchers)}[$__rate_interval])"

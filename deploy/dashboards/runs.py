@@ -1,6 +1,7 @@
 """From the spawn of a session to the end of its run."""
 
 from deploy.dashboards.parts import (
+    OLDEST,
     Board,
     Panel,
     Query,
@@ -54,8 +55,8 @@ _QUEUE = Row(
     [
         Panel(
             "Wait for the first claim",
-            "The time from the spawn to a runner. Runbook: runs-wait.md.",
-            quantiles("spawnmesh_session_queue_wait_seconds"),
+            "The time from the spawn to a runner of the mesh. Runbook: runs-wait.md.",
+            quantiles("spawnmesh_session_queue_wait_seconds", 'spawnmesh_session_runtime="subagent"'),
             Unit.SECONDS,
             width=6,
         ),
@@ -86,8 +87,8 @@ _QUEUE = Row(
         ),
         Panel(
             "Oldest waiting run",
-            "It grows while nothing is claimed.",
-            [Query(f"max({selector('spawnmesh_session_queue_oldest_age_seconds')})", "age")],
+            "It grows while nothing is claimed. `external` waits for programs of tenants.",
+            [Query(OLDEST, "{{spawnmesh_session_runtime}}")],
             Unit.SECONDS,
             width=6,
         ),

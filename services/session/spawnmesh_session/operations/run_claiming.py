@@ -221,7 +221,7 @@ class RunClaimer:
         from the end of the lease of a lost runner.
         """
         with continue_trace(run_traceparent(one.session, one.run.run_id)):
-            self.metrics.claimed(one.run, was_held=one.was_held)
+            self.metrics.claimed(one.run, runtime=one.session.runtime, was_held=one.was_held)
             record_elapsed(
                 "wait in queue",
                 wait,

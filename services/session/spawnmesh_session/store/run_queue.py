@@ -262,16 +262,17 @@ async def lock_if_held(connection: Connection, tenant_id: str, run_id: str) -> b
 @dataclass(frozen=True, slots=True)
 class LiveRuns:
     """The number of live runs by what they do: `waiting` for a runner, `held` by one,
-    `waiting_approval` and `waiting_budget`; and for how long the oldest has waited for a runner.
+    `waiting_approval` and `waiting_budget`; and for how long the oldest has waited for a runner,
+    by runtime.
     """
 
     by_state: Mapping[str, int]
-    oldest_seconds: float
+    oldest_seconds: Mapping[str, float]
 
 
 async def count_live_runs(connection: Connection) -> LiveRuns:
     """Count the live runs of all tenants. It is read in the scope of every tenant."""
     row = await (await connection.execute(_SQL["count_live_runs"])).fetchone()
     counts = dict(row or {})
-    oldest_seconds = counts.pop("oldest_seconds", None)
-    return LiveRuns(counts, oldest_seconds or 0.0)
+    ages = {name: counts.pop(f"{name}_age", None) or 0.0 for name in ("subagent", "external")}
+    return LiveRuns(counts, ages)

@@ -74,17 +74,18 @@ async def test_age_of_the_queue_is_that_of_the_oldest_run_that_a_runner_could_ha
         await only_of(remains.dsn, mesh.tenant)
         await waiting_run(mesh)
         await backlog.measure()
-        assert oldest_age(reader) == 0
+        assert oldest_ages(reader) == {"subagent": 0, "external": 0}
         sessions = [(await mesh.spawn()).session_id for _ in range(3)]
         await mesh.claim(sessions[0])
         await set_due(remains.dsn, mesh.tenant, {sessions[1]: 1000, sessions[2]: -1000})
         await backlog.measure()
-        assert 1000 <= oldest_age(reader) < 2000
+        ages = oldest_ages(reader)
+        assert 1000 <= ages["subagent"] < 2000
+        assert ages["external"] == 0
 
 
-def oldest_age(reader: InMemoryMetricReader) -> float:
-    [point] = points_of(reader, "spawnmesh.session.queue.oldest.age")
-    return float(point.value)
+def oldest_ages(reader: InMemoryMetricReader) -> dict[str, float]:
+    return gauge_values(reader, "spawnmesh.session.queue.oldest.age", "spawnmesh.session.runtime")
 
 
 async def set_due(superuser_dsn: str, tenant: str, seconds_ago: dict[str, float]) -> None:
