@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench profile screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench profile screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs dashboards docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -165,8 +165,11 @@ protos-check: contracts
 	@buf lint protos && echo "buf lint: clean"
 	@buf breaking protos --against protos/baseline.binpb --exclude-imports && echo "buf breaking: nothing is broken"
 
+dashboards: $(READY) ## Write Grafana's JSON of the dashboards in deploy/dashboards into the chart
+	@python -m deploy.dashboards
+
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py deploy/dashboards/*.py
 
 imports: $(READY)
 	@lint-imports

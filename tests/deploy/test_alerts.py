@@ -18,8 +18,8 @@ from spawnmesh_attachment_blob.operations.garbage_metrics import GarbageMetrics
 from spawnmesh_postgres.audit.metrics import AuditMetrics
 from spawnmesh_transcript.metrics import VerificationMetrics
 
-from tests.support.deploy.instruments import series
 from tests.support.deploy.queries import ADDED, labels_of
+from tests.support.deploy.registry import series
 from tests.support.deploy.rendering import CI, helm, of_kind
 
 _PROMTOOL = shutil.which("promtool")

@@ -99,7 +99,8 @@ def test_bill_of_materials_has_every_pin_with_its_hashes(tmp_path: Path) -> None
         found = PINS.findall(text)
         assert len(found) >= 2, file
         wanted |= {
-            f"pkg:pypi/{name}@{version}": (file, pin_of(name, version, text)) for name, version in found
+            f"pkg:pypi/{name}@{version.replace('!', '%21')}": (file, pin_of(name, version, text))
+            for name, version in found
         }
     assert set(packages) == set(wanted)
     for purl, one in packages.items():

@@ -20,6 +20,8 @@ from tests.support.model_router.provider import LoopbackProvider, open_loopback_
 from tests.support.patient_callers import patient_callers
 from tests.support.runner.sandboxes import sandbox_problem
 
+_MEASURED = 24
+"""Ports for the metrics of more processes than a mesh has."""
 SIZE = {"context_window": 128_000, "max_output": 4096}
 
 
@@ -58,6 +60,7 @@ async def stack(provider: LoopbackProvider, fork_server: ForkServer) -> AsyncIte
             ports={SCRIPTED_MODEL: port},
             environment=given,
             execute=fork_server.execute,
+            metrics_ports=iter(free_ports(_MEASURED)),
         ) as mesh:
             await mesh.start(scripted_model_member(port))
             with patient_callers():

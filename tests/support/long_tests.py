@@ -24,6 +24,8 @@ _ALWAYS = (
     "tests/mesh/test_demo.py::test_one_trace_shows_every_service_and_the_calls_between_them",
     "tests/mesh/test_readme.py::test_commands_work_as_they_are_typed",
 )
+# Their calls are short, and the work that they look at takes long.
+_LONG_FIXTURES = ("tests/mesh/test_dashboards.py::",)
 _HEADER = """\
 # The functions of tests that take long: see tests/support/long_tests.py. Written by `make long-tests`.
 """
@@ -50,7 +52,11 @@ def measured(report: Path) -> list[str]:
         file = case.get("classname", "").replace(".", "/") + ".py"
         function = f"{file}::{case.get('name', '').partition('[')[0]}"
         slowest[function] = max(slowest[function], float(case.get("time", 0)))
-    long = (name for name, seconds in slowest.items() if seconds >= LONG_SECONDS)
+    long = (
+        name
+        for name, seconds in slowest.items()
+        if seconds >= LONG_SECONDS or name.startswith(_LONG_FIXTURES)
+    )
     return sorted(name for name in long if name not in _ALWAYS)
 
 

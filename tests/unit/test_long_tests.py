@@ -13,6 +13,7 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.unit.a.test_b" name="test_long[quick]" time="0.1" />
 <testcase classname="tests.unit.a.test_b" name="test_long[slow [1]]" time="1.5" />
 <testcase classname="tests.mesh.test_readme" name="test_commands_work_as_they_are_typed" time="16.0" />
+<testcase classname="tests.mesh.test_dashboards" name="test_behind_long_work" time="0.1" />
 </testsuite></testsuites>"""
 
 
@@ -23,10 +24,15 @@ def test_every_long_test_exists() -> None:
         assert re.search(rf"def {function}\(", texts[file]), f"{name}: renew the list by `make long-tests`"
 
 
-def test_a_function_is_long_by_its_slowest_case_unless_it_always_runs(tmp_path: Path) -> None:
+def test_a_function_is_long_by_its_slowest_case_or_by_its_fixtures_unless_it_always_runs(
+    tmp_path: Path,
+) -> None:
     report = tmp_path / "tests.xml"
     report.write_text(REPORT)
-    assert measured(report) == ["tests/unit/a/test_b.py::test_long"]
+    assert measured(report) == [
+        "tests/mesh/test_dashboards.py::test_behind_long_work",
+        "tests/unit/a/test_b.py::test_long",
+    ]
 
 
 def test_the_functions_of_the_list_are_marked(

@@ -69,13 +69,29 @@ def up(
             help="Let pages of this origin call the gateway, e.g. https://app.example.com; may be repeated.",
         ),
     ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Also send traces, metrics and logs to this receiver of OTLP/gRPC."
+        ),
+    ] = None,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=1024,
+            max=65_000,
+            help="Offer metrics to Prometheus: one port for each process, from this one on.",
+        ),
+    ] = None,
 ) -> None:
     """Start a whole mesh on this machine and leave it running; Ctrl-C stops it, data stay."""
-    from spawnmesh_devstack.up import run_up
+    from spawnmesh_devstack.up import Telemetry, run_up
 
     with reported(as_json=False):
         directory = data or settings_of(context).data
     ports = _ports(port or ())
+    telemetry = Telemetry(_receiver(otlp), metrics)
 
     def work(console: Console) -> Coroutine[Any, Any, None]:
         return run_up(
@@ -86,6 +102,7 @@ def up(
             ports=ports,
             mcp_config=mcp_config,
             allowed_origins=allowed_origin or (),
+            telemetry=telemetry,
         )
 
     _run(work)
@@ -163,6 +180,13 @@ def _run(work: Callable[[Console], Coroutine[Any, Any, T]], *, as_json: bool = F
 
 def _print_error(line: str) -> None:
     print(f"error: {line}", file=sys.stderr)
+
+
+def _receiver(asked: str | None) -> str | None:
+    host, _, port = (asked or "").rpartition(":")
+    if asked is not None and not (host and "/" not in host and port.isdecimal() and 0 < int(port) < 65_536):
+        raise typer.BadParameter(f"{asked!r} is not HOST:PORT", param_hint="--otlp")
+    return asked
 
 
 def _ports(asked: Sequence[str]) -> dict[str, int]:

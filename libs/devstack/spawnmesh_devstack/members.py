@@ -159,11 +159,14 @@ def smollm2_member(port: int) -> Member:
     return Member("smollm2", argv, base_environment(), Readiness.TCP, port)
 
 
-def sink_member(port: int, file: Path, access: TraceAccess) -> Member:
-    """Return the receiver of traces, which also serves them."""
+def sink_member(port: int, file: Path, access: TraceAccess, forward: str | None = None) -> Member:
+    """Return the receiver of traces, which also serves them, and passes all telemetry on to
+    `forward`, a `host:port`.
+    """
     numbers = ("--port", str(port), "--traces-port", str(access.port))
     files = ("--file", str(file), "--headers-file", str(access.headers_file))
-    argv = python_module("spawnmesh_devstack.otlp_sink", *numbers, *files)
+    passed_on = ("--forward", forward) if forward else ()
+    argv = python_module("spawnmesh_devstack.otlp_sink", *numbers, *files, *passed_on)
     return Member("otlp-sink", argv, base_environment(), Readiness.TCP, port)
 
 

@@ -3,7 +3,7 @@ block.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from itertools import islice
@@ -40,6 +40,7 @@ from spawnmesh_devstack.prepare import (
 from spawnmesh_devstack.processes import ChildProcess, Command, Execute, execute, start_process
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.scripted_model import PAUSE_SECONDS
+from spawnmesh_devstack.scraping import Scraping
 from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
 from spawnmesh_devstack.trace_server import TraceAccess, make_headers
 from spawnmesh_devstack.watchdog import Watchdog
@@ -65,6 +66,7 @@ class Stack:
         s3: S3Server,
         watchdog: Watchdog,
         execute: Execute,
+        scraping: Scraping | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.postgres = postgres
@@ -74,6 +76,8 @@ class Stack:
         """The one `host:port` for all services, once `start_gateway` has started it."""
         self.console: str | None = None
         """The URL of the console, once `start_console` has started it."""
+        self.scraping = scraping
+        """The metrics of the processes, if they are offered."""
         self._surroundings = surroundings
         self._members: dict[str, Member] = {}
         self._watchdog = watchdog
@@ -224,7 +228,9 @@ class Stack:
     async def _launch(self, member: Member) -> ChildProcess:
         since = await self._database_time() if member.readiness is Readiness.JOBS else None
         log_file = self.data_dir / "logs" / f"{member.name}.log"
-        command = Command(member.name, member.argv, log_file, env=member.env, working_directory=self.data_dir)
+        measured = self.scraping.variables(member) if self.scraping else {}
+        env = {**member.env, **measured}
+        command = Command(member.name, member.argv, log_file, env=env, working_directory=self.data_dir)
         self.processes[member.name] = process = start_process(command, self._watchdog, self._execute)
         if since is not None:
             await until_working(process, self.superuser_dsn, since)
@@ -260,6 +266,8 @@ async def open_stack(
     before_start: Callable[[Stack], None] = _nothing,
     execute: Execute = execute,
     new_postgres: NewPostgres = Postgres,
+    metrics_ports: Iterator[int] | None = None,
+    forward_otlp: str | None = None,
 ) -> AsyncIterator[Stack]:
     """Open a mesh that keeps its data in `data_dir`. Without a router configuration, the scripted
     model is started and configured, with a pause between two pieces of an answer.
@@ -269,7 +277,11 @@ async def open_stack(
     ones. A variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry
     to all, any other to model-router only. `before_start` gets the mesh before its processes start,
     so that what `environment` names can find them. `execute` starts each process of the mesh but
-    PostgreSQL and S3, and `new_postgres` makes the server. Raises StackError.
+    PostgreSQL and S3, and `new_postgres` makes the server. With `metrics_ports`, each process
+    offers its metrics on one of them, and `prometheus.yaml` of the data directory makes Prometheus
+    read them. All telemetry also goes to the receiver at `forward_otlp`, a `host:port`.
+
+    Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))
@@ -292,7 +304,8 @@ async def open_stack(
             workspace_root=data_dir / "workspaces",
             extra={**(scripted_environment() if router_config is None else {}), **(environment or {})},
         )
-        stack = Stack(data_dir, around, postgres, s3, watchdog, execute)
+        scraping = Scraping(data_dir / "prometheus.yaml", metrics_ports) if metrics_ports else None
+        stack = Stack(data_dir, around, postgres, s3, watchdog, execute, scraping)
         before_start(stack)
         for part in (postgres, s3, stack):
             exits.push_async_exit(part)
@@ -313,7 +326,8 @@ async def open_stack(
             for number in range(1, replicas + 1):
                 others += [members.worker_member(around, number), members.hook_worker_member(around, number)]
                 others.append(members.transcript_worker_member(around, number))
-            others.append(members.sink_member(port_of[OTLP], stack.traces_file, around.trace_access))
+            sink = members.sink_member(port_of[OTLP], stack.traces_file, around.trace_access, forward_otlp)
+            others.append(sink)
             if router_config is None:
                 others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL], model_pause_seconds))
             await run_concurrently(

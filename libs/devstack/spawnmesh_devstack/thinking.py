@@ -1,6 +1,6 @@
 """A mesh together with the models of its agents."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,9 +19,12 @@ async def open_thinking_stack(
     choice: Choice,
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
+    *,
+    metrics_ports: Iterator[int] | None = None,
+    forward_otlp: str | None = None,
 ) -> AsyncIterator[Stack]:
-    """Open a mesh whose router has the chosen model, and the scripted ones beside it. `environment`
-    is as for `open_stack`.
+    """Open a mesh whose router has the chosen model, and the scripted ones beside it. The other
+    arguments are as for `open_stack`.
 
     Raises StackError, also for SmolLM2 if it is not installed.
     """
@@ -36,7 +39,13 @@ async def open_thinking_stack(
     config = config_for(choice, all_ports[SCRIPTED_MODEL], all_ports[SMOLLM2])
     given = {**scripted_environment(), **choice.secrets, **(environment or {})}
     async with open_stack(
-        data_dir, report, router_config=config, ports=all_ports, environment=given
+        data_dir,
+        report,
+        router_config=config,
+        ports=all_ports,
+        environment=given,
+        metrics_ports=metrics_ports,
+        forward_otlp=forward_otlp,
     ) as stack:
         await stack.start(*servers)
         yield stack

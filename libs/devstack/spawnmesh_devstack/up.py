@@ -4,6 +4,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +24,7 @@ from spawnmesh_devstack.mesh_file import write_token_file
 from spawnmesh_devstack.models import Choice, choose
 from spawnmesh_devstack.prepare import GATEWAY
 from spawnmesh_devstack.restarts import restart_ended
+from spawnmesh_devstack.scraping import ports_from
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.thinking import open_thinking_stack
 
@@ -30,6 +32,19 @@ TENANT = "demo"
 _USUAL_DATA = Path(".data")
 _TYPED_COMMAND = "SPAWNMESH_COMMAND"
 """The variable of the command as a person has to type it: `make` sets it to a path in `.venv`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """The receiver of OTLP at a `host:port` that also gets all telemetry, and the first port on
+    which the processes offer metrics.
+    """
+
+    otlp: str | None = None
+    metrics_port: int | None = None
+
+
+NO_TELEMETRY = Telemetry()
 
 
 async def run_up(
@@ -41,6 +56,7 @@ async def run_up(
     ports: Mapping[str, int],
     mcp_config: Path | None = None,
     allowed_origins: Sequence[str] = (),
+    telemetry: Telemetry = NO_TELEMETRY,
 ) -> None:
     """Start a mesh, print how to use it, and stop it at SIGINT or SIGTERM, also during its start.
     Raises StackError.
@@ -53,7 +69,7 @@ async def run_up(
         with stop_signals() as stop:
             async with asyncio.TaskGroup() as group:
                 staying = group.create_task(
-                    _stay_up(console, data, choice, ports, given, tuple(allowed_origins))
+                    _stay_up(console, data, choice, ports, given, tuple(allowed_origins), telemetry)
                 )
                 stopping = group.create_task(stop.wait())
                 await asyncio.wait({staying, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -72,11 +88,20 @@ async def _stay_up(
     ports: Mapping[str, int],
     given: Mapping[str, str],
     allowed_origins: tuple[str, ...],
+    telemetry: Telemetry,
 ) -> None:
     def report(line: str) -> None:
         console.print(line, style="dim", highlight=False)
 
-    async with open_thinking_stack(data, report, choice, ports, given) as stack:
+    async with open_thinking_stack(
+        data,
+        report,
+        choice,
+        ports,
+        given,
+        metrics_ports=None if telemetry.metrics_port is None else ports_from(telemetry.metrics_port),
+        forward_otlp=telemetry.otlp,
+    ) as stack:
         try:
             async with connect_wire(
                 session=stack.targets["session"], token=stack.admin_token(), settings=ProcessSettings()
@@ -117,6 +142,9 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
         console.print(f"The console. The link signs in once; `{where}{command} console` prints another:")
         link = sign_in_link(stack.console, stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
         console.print(Text(link + "\n"), soft_wrap=True)
+    if stack.scraping is not None:
+        console.print("Metrics. This lets Prometheus read them from all processes:")
+        console.print(Text(f"prometheus --config.file={stack.scraping.config_file}\n"), soft_wrap=True)
     console.print(f"Agents think with {choice.description}.")
     console.print(f"\nA client's token for the tenant {TENANT}, for twelve hours:")
     console.print(Text(stack.client_token(TENANT)), soft_wrap=True)

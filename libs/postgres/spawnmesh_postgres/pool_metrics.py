@@ -38,6 +38,7 @@ class PoolMetrics:
             unit="{timeout}",
             description="Callers that got no connection in time.",
         )
+        self._timeouts.add(0, self._of_pool)  # Otherwise no alert would see the first one.
         self._max = meter.create_up_down_counter(
             "db.client.connection.max",
             unit="{connection}",

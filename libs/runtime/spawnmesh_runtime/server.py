@@ -33,6 +33,7 @@ from spawnmesh_runtime.interceptors.observe import observed_calls
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import decode_valid
+from spawnmesh_runtime.interceptors.watches import counted_watches, open_watches
 from spawnmesh_runtime.methods import PolicyMissing, policy_of
 from spawnmesh_runtime.open_services import OpenServices
 from spawnmesh_runtime.process import Process, stop_signals
@@ -71,6 +72,7 @@ class MeshServer(grpc.aio.Server):
         self._admissions: dict[str, Admit] = {}
         self._on_drain: list[Callable[[], None]] = []
         self._durations = call_durations(process.metrics.meter)
+        self._watches = open_watches(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
         self._wrapped: dict[str, dict[str, Any]] = {}
@@ -139,6 +141,8 @@ class MeshServer(grpc.aio.Server):
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
+        if method.policy.ends_with_token:
+            step = counted_watches(step, path, self._watches)
         step = limited_calls(step, method.policy, process.call_limits)
         # A stream of new events ends with its token, or with its connection.
         is_endless = method.policy.ends_with_token and handler.response_streaming

@@ -77,6 +77,9 @@ def mark_answered(span: Span, finished: Finished) -> None:
             "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
         }
     )
+    if finished.reasoning_tokens:
+        reasoning = min(finished.reasoning_tokens, usage.output)
+        span.set_attribute("gen_ai.usage.reasoning.output_tokens", reasoning)
 
 
 def mark_cost(span: Span, cost_micros: int) -> None:

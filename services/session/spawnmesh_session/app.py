@@ -325,6 +325,7 @@ def make_dependencies(
         lease_ttl=lease_ttl,
         revocations=revocations,
         call_limits=call_limits,
+        tenant_classes=settings.tenant_classes,
         max_token_lifetime=timedelta(seconds=settings.max_token_lifetime_seconds),
         watch_limit=watch_limit,
         watch_source=WatchSource(database, components.listener, watch_limit, components.watches),

@@ -16,6 +16,11 @@ class Gauges:
             unit="{tenant}",
             description="Tenants whose pass of the retention is due.",
         )
+        self._oldest = meter.create_gauge(
+            "spawnmesh.session.queue.oldest.age",
+            unit="s",
+            description="Age of the oldest run that waits for a runner, by runtime; 0 if none does.",
+        )
         self._runs = meter.create_gauge(
             "spawnmesh.session.runs",
             unit="{run}",
@@ -28,5 +33,7 @@ class Gauges:
             overdue = await tenants.count_tenants_to_retain(connection)
             live = await run_queue.count_live_runs(connection)
         self._overdue.set(overdue)
-        for state, count in live.items():
+        for runtime, seconds in live.oldest_seconds.items():
+            self._oldest.set(seconds, {"spawnmesh.session.runtime": runtime})
+        for state, count in live.by_state.items():
             self._runs.set(count, {"spawnmesh.session.run.state": state})

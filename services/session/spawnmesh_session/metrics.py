@@ -5,6 +5,8 @@ from spawnmesh_core.clock import utc_now
 
 from spawnmesh_session.domain.runs import NewDelay, Run, RunOutcome, RunState
 
+RUNTIME = "spawnmesh.session.runtime"
+"""`subagent` is for the runners of the mesh, `external` for harnesses outside of it."""
 _WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 
 
@@ -18,13 +20,15 @@ class RunMetrics:
         self._waits = meter.create_histogram(
             "spawnmesh.session.queue.wait",
             unit="s",
-            description="Time that runs waited for their first claim.",
+            description="Time that runs waited for their first claim, by runtime.",
             explicit_bucket_boundaries_advisory=_WAIT_SECONDS,
         )
         self._claims = meter.create_counter(
             "spawnmesh.session.claims",
             unit="{claim}",
-            description="Claimed runs: first claims, takeovers from lost runners, and released runs.",
+            description=(
+                "Claimed runs: first claims, takeovers from lost runners, and released runs; by runtime."
+            ),
         )
         self._ended = meter.create_counter(
             "spawnmesh.session.runs.ended",
@@ -41,16 +45,23 @@ class RunMetrics:
             unit="{revision}",
             description="Drafts that a plugin sent back.",
         )
+        self._revisions.add(0)  # Otherwise a dashboard has no data before the first.
 
-    def claimed(self, run: Run, *, was_held: bool) -> None:
-        """Count a claim. If `was_held`, the runner before did not release the run."""
+    def claimed(self, run: Run, *, runtime: str, was_held: bool) -> None:
+        """Count a claim of a run of this runtime. If `was_held`, the runner before did not release
+        the run.
+        """
         is_first = run.epoch == run.first_epoch
+        of_runtime = {RUNTIME: runtime.lower()}
         self._claims.add(
             1,
-            {"spawnmesh.session.claim": "first" if is_first else "takeover" if was_held else "released"},
+            {
+                **of_runtime,
+                "spawnmesh.session.claim": "first" if is_first else "takeover" if was_held else "released",
+            },
         )
         if is_first:
-            self._waits.record(max(0.0, (utc_now() - run.queue_time).total_seconds()))
+            self._waits.record(max(0.0, (utc_now() - run.queue_time).total_seconds()), of_runtime)
 
     def ended(self, outcome: RunOutcome) -> None:
         """Count a run that has reached a terminal state."""

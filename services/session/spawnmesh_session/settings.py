@@ -6,6 +6,7 @@ from spawnmesh_postgres.database_url import DatabaseUrl
 from spawnmesh_runtime.settings import CpuWorkerSettings
 
 from spawnmesh_session.domain.call_limits_ceiling import CallLimitsCeiling
+from spawnmesh_session.domain.tenant_classes import TenantClasses
 
 
 class SessionSettings(CpuWorkerSettings):
@@ -32,6 +33,11 @@ class SessionSettings(CpuWorkerSettings):
     call_limits_ceiling: CallLimitsCeiling = CallLimitsCeiling()
     """The largest limits that the settings of a tenant may have. The defaults of tenants without
     limits of their own, `call_limits`, are the operator's already, and have none.
+    """
+    tenant_classes: TenantClasses = ("free", "standard", "premium", "internal")
+    """The names that the setting `tenant_class` of a tenant may have, 8 at most.
+
+    A tenant keeps a class that is removed here until its class is changed.
     """
     lease_ttl_seconds: float = Field(default=10.0, gt=0)
     """Time after its last heartbeat until a runner has lost its run."""

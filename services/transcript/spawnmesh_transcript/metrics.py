@@ -19,6 +19,7 @@ class StubMetrics:
             unit="{read}",
             description="Described files, by requested part and by caller.",
         )
+        self._stubbed.add(0)  # Otherwise a dashboard has no data before the first.
 
     def stubbed(self, size_bytes: int) -> None:
         """Count the bytes that a context has references for."""
@@ -74,6 +75,8 @@ class ExternalizationMetrics:
             unit="{entry}",
             description="Entries whose payloads could not be moved between database and blob store.",
         )
+        for counter in (self._entries, self._size, self._failures):
+            counter.add(0)  # Otherwise a dashboard has no data before the first.
 
     def dropped(self, entry_count: int, size_bytes: int) -> None:
         """Count entries that got shorter, and by how many bytes together."""

@@ -6,11 +6,13 @@ import sys
 import grpc
 import httpx2
 import pytest
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 from spawnmesh_core.spans import Span
+from spawnmesh_devstack.members import sink_member
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.processes import Command, start_process, until_ready
 from spawnmesh_devstack.span_file import framed, load_all_spans, load_spans
@@ -19,6 +21,9 @@ from spawnmesh_devstack.traces import edges, orphans, services, waterfall
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.otlp_json import traces_of_json
 from spawnmesh_runtime.otlp_spans import spans_of
+
+from tests.support.otlp import open_collector
+from tests.support.waiting import eventually
 
 TRACE = "ab" * 16
 MS = 1_000_000
@@ -203,3 +208,22 @@ def test_a_half_written_request_and_a_missing_file_are_no_error(tmp_path):
     file.write_bytes(whole * 2)
     assert len(load_all_spans(file)) == 2
     assert load_spans(tmp_path / "missing", TRACE) == []
+
+
+async def test_sink_passes_all_telemetry_on_and_answers_whether_the_receiver_does_or_not(tmp_path):
+    port, traces_port = free_ports(2)
+    access = TraceAccess(traces_port, make_headers(tmp_path))
+    async with open_collector("metrics", status=grpc.StatusCode.INTERNAL) as (endpoint, received):
+        receiver = endpoint.removeprefix("http://")
+        member = sink_member(port, tmp_path / "f", access, receiver)
+        with Watchdog() as watchdog:
+            process = start_process(Command("sink", member.argv, tmp_path / "log"), watchdog)
+            async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+                exporter = metrics_service_pb2_grpc.MetricsServiceStub(channel)
+                request = metrics_service_pb2.ExportMetricsServiceRequest()
+                request.resource_metrics.add().scope_metrics.add().metrics.add(name="spawnmesh.runs")
+                for _ in range(2):
+                    await exporter.Export(request, wait_for_ready=True, timeout=30)
+                await eventually(lambda: received == [request, request])
+            await process.stop()
+            assert process.returncode == 0

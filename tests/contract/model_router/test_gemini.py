@@ -22,6 +22,7 @@ from tests.support.model_router.fixtures import (
 )
 from tests.support.model_router.gemini import open_gemini_router, said, streamed
 from tests.support.model_router.provider import Answering, Stall, chat, error, sse
+from tests.support.model_router.spending import reasoning_tokens
 
 READ = generation_pb2.ToolDeclaration(
     name="read",
@@ -55,6 +56,7 @@ async def test_Generate__gemini_answers_in_pieces(world: World) -> None:
     usage = answered.completion.message.usage
     assert (usage.input_token_count, usage.output_token_count, usage.cache_read_token_count) == (20, 7, 8)
     assert answered.completion.stop_reason == generation_pb2.STOP_REASON_END
+    assert reasoning_tokens(router) == 3
     [body] = world.provider.bodies
     assert "Be brief." in str(body["systemInstruction"])
     assert body["generationConfig"]["maxOutputTokens"] == 99

@@ -20,6 +20,7 @@ from tests.support.model_router.provider import (
     sse,
     tool_part,
 )
+from tests.support.model_router.spending import reasoning_tokens
 
 READ = generation_pb2.ToolDeclaration(
     name="read",
@@ -253,3 +254,19 @@ async def test_Generate__each_attempt_is_a_span_below_the_call_without_content(w
     )
     assert 0 < told["gen_ai.response.time_to_first_chunk"] < 600
     assert "secret" not in "".join(span.to_json() for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("details", "counted"),
+    [({"reasoning_tokens": 2}, 2), ({"reasoning_tokens": 99}, 5), ({}, 0), (["?"], 0), (None, 0)],
+    ids=["reported", "more than the output", "no number", "no object", "absent"],
+)
+async def test_Generate__reasoning_that_a_provider_reports_is_in_the_span(
+    world: World, details: object, counted: int
+) -> None:
+    *chunks, usage = chat("hi")
+    reported = {**usage["usage"], "completion_tokens_details": details}
+    world.provider.on("one", sse(*chunks, {**usage, "usage": reported}))
+    router = await world.router()
+    assert (await router.generate(world.ref("one"))).completion.message.usage.output_token_count == 5
+    assert reasoning_tokens(router) == counted

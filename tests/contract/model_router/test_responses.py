@@ -49,6 +49,7 @@ from tests.support.model_router.responses import (
     responses,
     said,
 )
+from tests.support.model_router.spending import reasoning_tokens
 
 READ = generation_pb2.ToolDeclaration(
     name="read",
@@ -96,6 +97,7 @@ async def test_Generate__responses_stream_text_and_usage(world: World) -> None:
     assert completion.message.usage == message_pb2.TokenUsage(
         input_token_count=20, output_token_count=5, cache_read_token_count=8, cache_write_token_count=2
     )
+    assert reasoning_tokens(router) == 3
     [body] = world.provider.bodies
     assert (body["model"], body["instructions"], body["max_output_tokens"]) == ("one", "Be brief.", 500)
     assert (body["stream"], body["store"]) == (True, False)

@@ -5,6 +5,7 @@ from typing import Any
 from tests.support.measured import Measured
 from tests.support.model_router.fixtures import World
 from tests.support.model_router.provider import BROKEN, chat, sse
+from tests.support.model_router.spending import as_agent
 from tests.support.waiting import eventually
 
 
@@ -54,3 +55,32 @@ async def test_Generate__each_call_is_timed_and_its_tokens_and_cost_are_counted_
         for name in ("gen_ai.client.operation.duration", "spawnmesh.model_router.cost")
         for attributes, _ in measured.points(name)
     )
+
+
+async def test_Generate__tokens_and_cost_are_counted_by_class_of_the_tenant_and_by_agent(
+    world: World,
+) -> None:
+    world.provider.on("one", sse(*chat("one")))
+    config = world.config()
+    config["models"][world.ref("one")] |= {"input_micros_per_million_tokens": 10**6}
+    measured = Measured()
+    router = await world.router(config, metrics=measured.metrics)
+    await router.send_settings(2, tenant_class="premium")
+    ann = as_agent(router, "ann")
+    usage = (await ann.generate(world.ref("one"))).completion.message.usage
+    await router.generate(world.ref("one"))
+    common = {"spawnmesh.model_router.provider": world.scripted, "gen_ai.request.model": "one"}
+    of_class = {**common, "spawnmesh.tenant.class": "premium"}
+    assert measured.points("spawnmesh.model_router.tokens") == [
+        ({**of_class, "gen_ai.token.type": "input"}, 2 * usage.input_token_count),
+        ({**of_class, "gen_ai.token.type": "output"}, 2 * usage.output_token_count),
+        ({**of_class, "gen_ai.token.type": "cache_read"}, 2 * usage.cache_read_token_count),
+    ]
+    assert measured.points("spawnmesh.model_router.cost") == [(of_class, 2 * usage.cost_micros)]
+    assert measured.points("spawnmesh.model_router.agent.tokens") == [
+        ({**common, "gen_ai.agent.name": name}, usage.input_token_count + usage.output_token_count)
+        for name in ("ann", "none")
+    ]
+    assert measured.points("spawnmesh.model_router.agent.cost") == [
+        ({**common, "gen_ai.agent.name": name}, usage.cost_micros) for name in ("ann", "none")
+    ]

@@ -1,17 +1,12 @@
 """The metrics that the services record, with their labels, read from the sources.
 
-The names are those that Prometheus shows.
+The names of labels are those that Prometheus shows.
 """
 
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider
-from prometheus_client import CollectorRegistry
 
 from tests.support.deploy.rendering import ROOT
 
@@ -41,34 +36,6 @@ def instruments() -> tuple[Instrument, ...]:
     files = (file for folder in ("services", "libs") for file in (ROOT / folder).rglob("*.py"))
     texts = (text for text in (file.read_text() for file in files) if ".create_" in text)
     return tuple(one for text in texts for one in _Module(ast.parse(text)).instruments())
-
-
-@cache
-def series() -> dict[str, Instrument]:
-    """Return the instrument of each series by the name of the series, which the exporter itself
-    makes.
-    """
-    found: dict[str, Instrument] = {}
-    for instrument in instruments():
-        registry = CollectorRegistry()
-        meter = MeterProvider([PrometheusMetricReader(registry=registry)]).get_meter("test")
-        make = getattr(meter, f"create_{instrument.kind}")
-        if instrument.kind in _OBSERVABLE:
-            make(instrument.name, [_observed], unit=instrument.unit)
-        else:
-            made = make(instrument.name, unit=instrument.unit)
-            getattr(made, {"histogram": "record", "gauge": "set"}.get(instrument.kind, "add"))(1)
-        found |= {
-            sample.name: instrument
-            for metric in registry.collect()
-            for sample in metric.samples
-            if sample.name != "target_info"
-        }
-    return found
-
-
-def _observed(_options: CallbackOptions) -> list[Observation]:
-    return [Observation(1)]
 
 
 class _Module:
@@ -107,7 +74,11 @@ class _Module:
         or by any name if a function returns it.
         """
         target = self._around[made]
-        held = ast.unparse(target.targets[0]) if isinstance(target, ast.Assign) else None
+        held = None
+        if isinstance(target, ast.Assign):
+            held = ast.unparse(target.targets[0])
+        elif isinstance(target, ast.AnnAssign):
+            held = ast.unparse(target.target)
         for call in self._calls(*_RECORDS):
             assert isinstance(call.func, ast.Attribute)
             receiver = call.func.value

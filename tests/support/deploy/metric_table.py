@@ -1,14 +1,15 @@
-"""The table of all metrics in `docs/howto/telemetry.md`, made from the sources.
+"""The table of all metrics in `docs/howto/telemetry.md`, made from the registry.
 
 `python -m tests.support.deploy.metric_table` writes it.
 """
 
 from collections.abc import Iterator
 
-from tests.support.deploy.instruments import Instrument, instruments, series
+from tests.support.deploy.registry import RegisteredMetric, Values, groups, registry, series
 from tests.support.deploy.rendering import ROOT
 
 PAGE = ROOT / "docs" / "howto" / "telemetry.md"
+_FEW = 5
 BEGIN, END = "<!-- metrics: begin -->\n", "<!-- metrics: end -->"
 
 
@@ -22,18 +23,33 @@ def updated(page: str) -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield "| metric | in Prometheus | attributes | what it says |\n|---|---|---|---|\n"
-    for instrument in sorted(instruments(), key=lambda one: one.name):
-        labels = ", ".join(f"`{label}`" for label in sorted(instrument.labels))
-        unit = f" ({instrument.unit})" if instrument.unit and "{" not in instrument.unit else ""
-        name = f"`{instrument.name}`{unit}"
-        yield f"| {name} | `{_prometheus_name(instrument)}` | {labels} | {instrument.description} |\n"
+    yield "| metric | in Prometheus | attributes | recorded by | what it says |\n|---|---|---|---|---|\n"
+    for metric in sorted(registry().values(), key=lambda one: one.name):
+        labels = ", ".join(f"`{label}`{_values(values)}" for label, values in metric.labels.items())
+        unit = f" ({metric.unit})" if metric.unit and "{" not in metric.unit else ""
+        name, shown = f"`{metric.name}`{unit}", _prometheus_name(metric)
+        yield f"| {name} | `{shown}` | {labels} | {_recorders(metric)} | {metric.description} |\n"
 
 
-def _prometheus_name(instrument: Instrument) -> str:
+def _values(values: Values) -> str:
+    """Return how many values there are, or which, if they are few."""
+    if values.exact is None:
+        return f" (at most {values.count})"
+    if len(values.exact) > _FEW:
+        return f" ({values.count})"
+    return f" ({', '.join(sorted(values.exact))})"
+
+
+def _recorders(metric: RegisteredMetric) -> str:
+    names = [name for name, members in groups().items() if metric.components == members]
+    return names[0] if names else ", ".join(sorted(metric.components))
+
+
+def _prometheus_name(metric: RegisteredMetric) -> str:
     """Return the name that Prometheus shows; of a histogram, the one without suffix."""
-    names = [name for name, of in series().items() if of == instrument and not name.endswith("_created")]
-    return min(names, key=len).removesuffix("_sum").removesuffix("_count").removesuffix("_bucket")
+    names = [name for name, of in series().items() if of == metric and not name.endswith("_created")]
+    shortest = min(names, key=len)
+    return shortest.removesuffix("_sum") if metric.kind == "histogram" else shortest
 
 
 if __name__ == "__main__":

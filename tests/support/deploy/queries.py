@@ -5,7 +5,7 @@ from typing import Any
 
 import promql_parser as promql
 
-from tests.support.deploy.instruments import series
+from tests.support.deploy.registry import series
 
 ADDED = {"namespace", "job", "component", "pod", "instance", "le"}
 """Labels that Prometheus and the ServiceMonitor add to every series."""
@@ -37,8 +37,8 @@ def groupings(expression: Any) -> Iterator[tuple[set[str], list[str]]]:
 
 
 def labels_of(name: str) -> set[str]:
-    """Return the labels of the instrument to which the series belongs. `up` and recorded series have
+    """Return the labels of the metric to which the series belongs. `up` and recorded series have
     none.
     """
-    instrument = series().get(name)
-    return set(instrument.labels) if instrument else set()
+    metric = series().get(name)
+    return set(metric.labels) if metric else set()

@@ -127,6 +127,12 @@ class Router:
         with use_token(token):
             return await tenancy.prepare(self.peer, version, routing=routing_pb2.RoutingPolicy(**policy))
 
+    async def send_settings(self, version: int, **settings: Any) -> None:
+        """Send settings of the tenant that are not its policy."""
+        token = TokenMinter("session", self.keys / "session.pem").service_token(self.tenant)
+        with use_token(token):
+            await tenancy.prepare(self.peer, version, **settings)
+
     async def for_tenant(self, tenant: str) -> "Router":
         """Return this router as another tenant calls it, prepared without limits."""
         token = TokenMinter("client", self.keys / "client.pem").client_token(tenant, "tester", 600)

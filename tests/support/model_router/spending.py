@@ -33,6 +33,14 @@ def as_agent(router: Router, agent_id: str) -> Router:
     )
 
 
+def reasoning_tokens(router: Router) -> int:
+    """Return the tokens of reasoning in the span of the only call of a model; 0 if it names none."""
+    [span] = [one for one in router.spans.get_finished_spans() if one.name.startswith("chat ")]
+    found = (span.attributes or {}).get("gen_ai.usage.reasoning.output_tokens", 0)
+    assert isinstance(found, int)
+    return found
+
+
 def today() -> date:
     return datetime.now(UTC).date()
 

@@ -139,6 +139,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         lease_ttl=timedelta(minutes=1),
         revocations=unused,
         call_limits=unused,
+        tenant_classes=unused,
         max_token_lifetime=timedelta(days=1),
         watch_limit=unused,
         watch_source=unused,

@@ -68,3 +68,10 @@ def test_data_in_a_file_are_told_in_one_line(app, tmp_path):
 
 
 NO_KEYS = dict.fromkeys(("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"), "")
+
+
+@pytest.mark.parametrize("receiver", ["4317", "http://127.0.0.1:4317", "127.0.0.1:", ":4317", "tempo:99999"])
+def test_receiver_of_telemetry_is_an_address(app, tmp_path, receiver):
+    ended = CliRunner().invoke(app, ["up", "--data", str(tmp_path), "--otlp", receiver])
+    assert ended.exit_code == 2
+    assert "HOST:PORT" in ended.output

@@ -92,6 +92,7 @@ def _blind_model(value: SettingValue) -> str:
 
 
 _GROUPS: Mapping[str, Sequence[_Field]] = {
+    "Tenant": (_Field("tenant_class", "Class in the metrics of the operator", "none", str),),
     "Sessions": (
         _Field("max_spawn_depth", "Depth of a family", "5", _count),
         _Field("max_live_child_count", "Live children of one parent", "5", _count),

@@ -113,13 +113,15 @@ class ToolCall:
 class Finished:
     """The end of an answer.
 
-    `response_id` and `response_model` are the provider's, for telemetry.
+    `response_id` and `response_model` are the provider's, for telemetry. So are `reasoning_tokens`,
+    the part of the output that is thinking; 0 if the provider does not report it.
     """
 
     stop: StopReason
     usage: Usage
     response_id: str = ""
     response_model: str = ""
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class TenantPolicy:
 
     The operator's default applies if blind_model_policy is None or max_tries is 0. With
     `trace_content`, spans have the messages of the calls, if the operator has them recorded too.
+    Metrics have the `tenant_class`, one of a few names of the operator; it is empty without one.
     """
 
     blind_model_policy: BlindModelPolicy | None = None
@@ -34,6 +35,7 @@ class TenantPolicy:
     max_tries: int = 0
     limits: Limits = Limits()
     trace_content: bool = False
+    tenant_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,8 @@ create table tenant_policies (
     requests_per_minute     integer not null check (requests_per_minute >= 0),
     tokens_per_minute       bigint  not null check (tokens_per_minute >= 0),
     spend_micros_per_day    bigint  not null check (spend_micros_per_day >= 0),
-    trace_content           boolean not null
+    trace_content           boolean not null,
+    tenant_class            text    not null -- A name of the operator; empty without one.
 );
 
 alter table tenant_policies enable row level security;

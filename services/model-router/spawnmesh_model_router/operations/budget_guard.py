@@ -77,7 +77,7 @@ async def generate_within_budget(
     open_call, failed = _OpenCall(deps.config, UsageEstimate(request)), ChargedUsage()
 
     async def charge(model: ModelRef, charged: ChargedUsage, *, is_last: bool = False) -> None:
-        deps.metrics.charged(model, charged.cost_micros)
+        deps.metrics.charged(routing, model, charged)
         usage.note_charge(tenant_id, routing.agent_id, model, charged)
         released = reservation if is_last else None
         await budgets.charge(tenant_id, limits, charged.token_count, charged.cost_micros, released)

@@ -28,12 +28,12 @@ class RouterTenants(TenantData):
     async def put_settings(
         self, connection: Connection, tenant_id: str, settings_version: int, settings: ParticipantSettings
     ) -> None:
-        await policies.put_policy(connection, tenant_id, settings_version, _parse_policy(settings.routing))
+        await policies.put_policy(connection, tenant_id, settings_version, _parse_policy(settings))
 
     async def remember(self, tenant_id: str, settings: ParticipantSettings | None) -> None:
         self.cache.invalidate()
         if settings is not None:
-            self.cache.learn(tenant_id, _parse_policy(settings.routing))
+            self.cache.learn(tenant_id, _parse_policy(settings))
 
     async def announce_purge(self, connection: Connection) -> None:
         await policies.notify_policies(connection)
@@ -45,7 +45,8 @@ class RouterTenants(TenantData):
         self.usage.forget(tenant_id)
 
 
-def _parse_policy(policy: routing_pb2.RoutingPolicy) -> TenantPolicy:
+def _parse_policy(settings: ParticipantSettings) -> TenantPolicy:
+    policy = settings.routing
     name = routing_pb2.BlindModelPolicy.Name(policy.blind_model_policy).removeprefix("BLIND_MODEL_POLICY_")
     return TenantPolicy(
         blind_model_policy=BlindModelPolicy(name) if name in BlindModelPolicy.__members__ else None,
@@ -55,4 +56,5 @@ def _parse_policy(policy: routing_pb2.RoutingPolicy) -> TenantPolicy:
             policy.max_requests_per_minute, policy.max_tokens_per_minute, policy.max_spend_micros_per_day
         ),
         trace_content=policy.trace_content,
+        tenant_class=settings.tenant_class,
     )

@@ -39,6 +39,7 @@ async def get_policy(connection: Connection, tenant_id: str) -> TenantPolicy | N
         max_tries=row["max_tries"],
         limits=Limits(row["requests_per_minute"], row["tokens_per_minute"], row["spend_micros_per_day"]),
         trace_content=row["trace_content"],
+        tenant_class=row["tenant_class"],
     )
 
 
@@ -56,6 +57,7 @@ async def put_policy(
         "tokens_per_minute": policy.limits.tokens_per_minute,
         "spend_micros_per_day": policy.limits.spend_micros_per_day,
         "trace_content": policy.trace_content,
+        "tenant_class": policy.tenant_class,
     }
     await connection.execute(_SQL["put_policy"], parameters)
     await notify_policies(connection)

@@ -1,7 +1,8 @@
 -- name: get_policy
 -- Takes no lock. Index: tenant_policies_pkey.
 select blind_model_policy, stop_after_side_effects, max_tries,
-       requests_per_minute, tokens_per_minute, spend_micros_per_day, trace_content
+       requests_per_minute, tokens_per_minute, spend_micros_per_day, trace_content,
+       tenant_class
 from tenant_policies
 where tenant_id = %(tenant_id)s;
 
@@ -10,11 +11,12 @@ where tenant_id = %(tenant_id)s;
 -- the calls.
 insert into tenant_policies as p
     (tenant_id, settings_version, blind_model_policy, stop_after_side_effects, max_tries,
-     requests_per_minute, tokens_per_minute, spend_micros_per_day, trace_content)
+     requests_per_minute, tokens_per_minute, spend_micros_per_day, trace_content,
+     tenant_class)
 values
     (%(tenant_id)s, %(settings_version)s, %(blind_model_policy)s, %(stop_after_side_effects)s,
      %(max_tries)s, %(requests_per_minute)s, %(tokens_per_minute)s, %(spend_micros_per_day)s,
-     %(trace_content)s)
+     %(trace_content)s, %(tenant_class)s)
 on conflict (tenant_id) do update
 set settings_version = excluded.settings_version,
     blind_model_policy = excluded.blind_model_policy,
@@ -23,7 +25,8 @@ set settings_version = excluded.settings_version,
     requests_per_minute = excluded.requests_per_minute,
     tokens_per_minute = excluded.tokens_per_minute,
     spend_micros_per_day = excluded.spend_micros_per_day,
-    trace_content = excluded.trace_content
+    trace_content = excluded.trace_content,
+    tenant_class = excluded.tenant_class
 where p.settings_version < excluded.settings_version;
 
 -- name: notify_policies

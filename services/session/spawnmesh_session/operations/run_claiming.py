@@ -220,8 +220,8 @@ class RunClaimer:
         A run waits from the time at which it was queued or released, from the end of its delay, or
         from the end of the lease of a lost runner.
         """
-        self.metrics.claimed(one.run, was_held=one.was_held)
         with continue_trace(run_traceparent(one.session, one.run.run_id)):
+            self.metrics.claimed(one.run, runtime=one.session.runtime, was_held=one.was_held)
             record_elapsed(
                 "wait in queue",
                 wait,

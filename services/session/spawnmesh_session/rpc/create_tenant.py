@@ -12,6 +12,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.agents import DEFAULT_AGENT
+from spawnmesh_session.domain.tenant_classes import check_tenant_class
 from spawnmesh_session.domain.tenants import DeletionStep
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_tenant
@@ -29,6 +30,7 @@ async def create_tenant(
     tenant_id, display_name = request.tenant_id, request.display_name
     settings = parse_settings(request.settings)
     check_call_limits(settings, deps.call_limits.ceiling)
+    check_tenant_class(request.settings.tenant_class, deps.tenant_classes)
     async with deps.database.pipelined(tenant_id) as connection:
         last_version = await _forget_deletion(connection, tenant_id)
         await tenants.insert_tenant(

@@ -8,6 +8,7 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.limiter import FairLimiter
 
 from spawnmesh_session.clients.tenant_participants import TenantParticipants
+from spawnmesh_session.domain.tenant_classes import TenantClasses
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.approval_decisions import ApprovalDecider
 from spawnmesh_session.operations.approval_requests import ApprovalRequester
@@ -66,6 +67,7 @@ class Dependencies:
     lease_ttl: timedelta
     revocations: RevocationFeed
     call_limits: CallLimitsFeed
+    tenant_classes: TenantClasses
     max_token_lifetime: timedelta
     watch_limit: FairLimiter
     watch_source: WatchSource

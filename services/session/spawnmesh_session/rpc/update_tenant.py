@@ -9,6 +9,7 @@ from spawnmesh.session.v1.tenant_service_pb2 import UpdateTenantRequest, UpdateT
 from spawnmesh_calls.field_masks import apply_changes, changed_paths
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.domain.tenant_classes import check_tenant_class
 from spawnmesh_session.domain.tenants import check_etag, require_ready
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import parse_text, render_tenant
@@ -39,6 +40,9 @@ async def update_tenant(
             are_limits_new = settings.get("call_limits") != current.settings.get("call_limits")
             if are_limits_new:
                 check_call_limits(settings, deps.call_limits.ceiling)
+            tenant_class = settings.get("tenant_class", "")
+            if tenant_class != current.settings.get("tenant_class", ""):
+                check_tenant_class(tenant_class, deps.tenant_classes)
             if not await tenants.update_tenant(connection, current, display_name, settings):
                 raise RuntimeError("a tenant that is locked was changed")
             if are_limits_new:

@@ -6,7 +6,7 @@ A runner claims a run in two steps: `take_claimable_runs` takes its entry here, 
 the run.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -259,9 +259,20 @@ async def lock_if_held(connection: Connection, tenant_id: str, run_id: str) -> b
     return row is not None and bool(row["is_held"])
 
 
-async def count_live_runs(connection: Connection) -> dict[str, int]:
-    """Return the number of live runs by what they do: `waiting` for a runner, `held` by one,
-    `waiting_approval` and `waiting_budget`. It is read in the scope of every tenant.
+@dataclass(frozen=True, slots=True)
+class LiveRuns:
+    """The number of live runs by what they do: `waiting` for a runner, `held` by one,
+    `waiting_approval` and `waiting_budget`; and for how long the oldest has waited for a runner,
+    by runtime.
     """
+
+    by_state: Mapping[str, int]
+    oldest_seconds: Mapping[str, float]
+
+
+async def count_live_runs(connection: Connection) -> LiveRuns:
+    """Count the live runs of all tenants. It is read in the scope of every tenant."""
     row = await (await connection.execute(_SQL["count_live_runs"])).fetchone()
-    return dict(row or {})
+    counts = dict(row or {})
+    ages = {name: counts.pop(f"{name}_age", None) or 0.0 for name in ("subagent", "external")}
+    return LiveRuns(counts, ages)

@@ -65,6 +65,40 @@ async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, re
         }
 
 
+async def test_age_of_the_queue_is_that_of_the_oldest_run_that_a_runner_could_have(
+    mesh: Mesh, remains: Remains
+) -> None:
+    async with components_of(mesh.settings) as components:
+        reader = InMemoryMetricReader()
+        backlog = Gauges(components.database, MeterProvider([reader]).get_meter("test"))
+        await only_of(remains.dsn, mesh.tenant)
+        await waiting_run(mesh)
+        await backlog.measure()
+        assert oldest_ages(reader) == {"subagent": 0, "external": 0}
+        sessions = [(await mesh.spawn()).session_id for _ in range(3)]
+        await mesh.claim(sessions[0])
+        await set_due(remains.dsn, mesh.tenant, {sessions[1]: 1000, sessions[2]: -1000})
+        await backlog.measure()
+        ages = oldest_ages(reader)
+        assert 1000 <= ages["subagent"] < 2000
+        assert ages["external"] == 0
+
+
+def oldest_ages(reader: InMemoryMetricReader) -> dict[str, float]:
+    return gauge_values(reader, "spawnmesh.session.queue.oldest.age", "spawnmesh.session.runtime")
+
+
+async def set_due(superuser_dsn: str, tenant: str, seconds_ago: dict[str, float]) -> None:
+    """Set since when the runs of the sessions can be claimed."""
+    async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
+        for session_id, seconds in seconds_ago.items():
+            await link.execute(
+                "update session.run_queue q set due_time = now() - make_interval(secs => %s) "
+                "from session.runs r where r.run_id = q.run_id and r.session_id = %s and q.tenant_id = %s",
+                (seconds, session_id, tenant),
+            )
+
+
 async def only_of(superuser_dsn: str, tenant: str) -> None:
     """Remove the entries of other tests from the queue, since the gauges count all tenants."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:

@@ -13,6 +13,9 @@ from spawnmesh_devstack.ports import free_ports
 
 from tests.support.session.harness import Mesh, OpenMesh
 
+SUBAGENT = 'spawnmesh_session_runtime="subagent"'
+CLAIMS = f'spawnmesh_session_claims_total{{spawnmesh_session_claim="%s",{SUBAGENT}}}'
+
 
 async def test_runs_calls_and_connections_are_measured_and_name_no_tenant(open_mesh: OpenMesh) -> None:
     (port,) = free_ports(1)
@@ -30,8 +33,8 @@ async def test_runs_calls_and_connections_are_measured_and_name_no_tenant(open_m
     assert samples[ended % ("MODEL_REFUSED", "failed")] == 1
     assert samples[ended % ("RUNNER_ERROR", "failed")] == 1
     assert samples[ended % ("KILLED", "killed")] == 1
-    assert samples['spawnmesh_session_claims_total{spawnmesh_session_claim="first"}'] >= 2
-    assert samples["spawnmesh_session_queue_wait_seconds_count"] >= 2
+    assert samples[CLAIMS % "first"] >= 2
+    assert samples[f"spawnmesh_session_queue_wait_seconds_count{{{SUBAGENT}}}"] >= 2
     calls = 'rpc_server_call_duration_seconds_count{error_type="%s",rpc_method="spawnmesh.session.v1.SessionService/%s"'
     calls += ',rpc_response_status_code="%s",rpc_system_name="grpc"}'
     assert samples[calls % ("", "SpawnSession", "OK")] == 3
@@ -62,9 +65,8 @@ async def test_only_a_run_whose_runner_was_lost_is_taken_over(open_mesh: OpenMes
                     released += 1
         samples = await asyncio.to_thread(_samples, port)
 
-    claims = 'spawnmesh_session_claims_total{spawnmesh_session_claim="%s"}'
-    assert samples[claims % "takeover"] == 1
-    assert samples[claims % "released"] == 3
+    assert samples[CLAIMS % "takeover"] == 1
+    assert samples[CLAIMS % "released"] == 3
 
 
 async def _fail(mesh: Mesh, reason: Reason) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -369,3 +370,43 @@ async def test_UpdateTenant__refusals(mesh: Mesh) -> None:
     assert (await refusal(mesh.run(held, stub.UpdateTenant, request))).reason is Reason.CALLER_NOT_ALLOWED
     await mesh.delete_tenant()
     assert (await refusal(update(mesh, "display_name"))).reason is Reason.UNKNOWN_TENANT
+
+
+async def test_UpdateTenant__class_is_one_of_the_operator_and_reaches_the_model_router(
+    mesh: Mesh, remains: Remains
+) -> None:
+    stored = "select tenant_class from model_router.tenant_policies where tenant_id = %(tenant)s"
+
+    async def kept() -> str:
+        async with await psycopg.AsyncConnection.connect(remains.dsn) as connection:
+            row = await (await connection.execute(stored, {"tenant": mesh.tenant})).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    assert await kept() == ""
+    await update(mesh, "settings.tenant_class", settings=TenantSettings(tenant_class="premium"))
+    assert await kept() == "premium"
+    unknown = TenantSettings(tenant_class="gold")
+    refused = await refusal(update(mesh, "settings.tenant_class", settings=unknown))
+    assert refused.reason is Reason.INVALID_REQUEST
+    assert [one.field for one in refused.violations] == ["settings.tenant_class"]
+    assert "free, standard, premium, internal" in refused.violations[0].description
+    created = await refusal(mesh.create_tenant(f"t-{uuid4().hex[:12]}", unknown))
+    assert created.reason is Reason.INVALID_REQUEST
+    assert await kept() == "premium"
+    await update(mesh, "settings.tenant_class", settings=TenantSettings())
+    assert await kept() == ""
+
+
+async def test_UpdateTenant__class_that_the_operator_removed_stays_until_it_is_changed(
+    mesh: Mesh, open_mesh: OpenMesh
+) -> None:
+    await update(mesh, "settings.tenant_class", settings=TenantSettings(tenant_class="premium"))
+    async with open_mesh(tenant_classes=("gold",)) as later:
+        later.tenant = mesh.tenant
+        answer = await update(later, "settings.max_spawn_depth", settings=TenantSettings(max_spawn_depth=2))
+        assert answer.tenant.settings.tenant_class == "premium"
+        await update(later, "settings.tenant_class", settings=TenantSettings(tenant_class="gold"))
+        back = TenantSettings(tenant_class="premium")
+        refused = await refusal(update(later, "settings.tenant_class", settings=back))
+        assert refused.reason is Reason.INVALID_REQUEST

@@ -198,6 +198,7 @@ class TenantSettings(_message.Message):
     MAX_MCP_SERVER_COUNT_FIELD_NUMBER: _builtins.int
     RUN_WEIGHT_FIELD_NUMBER: _builtins.int
     CALL_LIMITS_FIELD_NUMBER: _builtins.int
+    TENANT_CLASS_FIELD_NUMBER: _builtins.int
     retain_on_session_keep: _builtins.bool
     """Keep the attachments of sessions with cleanup KEEP after their end, until
     `attachments.retention` is over or the session is deleted.
@@ -221,6 +222,11 @@ class TenantSettings(_message.Message):
     run_weight: _builtins.int
     """The weight of the tenant where runners are scarce: tenants with waiting runs have running runs
     in proportion to their weights. 0 means 1.
+    """
+    tenant_class: _builtins.str
+    """The class of the tenant, such as `premium`: one of the few names that the operator has set for
+    the session service. Metrics have it where a tenant would be too much. It changes nothing else.
+    Empty means no class.
     """
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
@@ -281,10 +287,11 @@ class TenantSettings(_message.Message):
         max_mcp_server_count: _builtins.int = ...,
         run_weight: _builtins.int = ...,
         call_limits: _call_limits_pb2.CallLimits | None = ...,
+        tenant_class: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "call_limits", b"call_limits", "delete_after", b"delete_after", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "call_limits", b"call_limits", "delete_after", b"delete_after", "max_agent_count", b"max_agent_count", "max_live_child_count", b"max_live_child_count", "max_mcp_server_count", b"max_mcp_server_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "plugins", b"plugins", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "run_weight", b"run_weight", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "call_limits", b"call_limits", "delete_after", b"delete_after", "max_agent_count", b"max_agent_count", "max_live_child_count", b"max_live_child_count", "max_mcp_server_count", b"max_mcp_server_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "plugins", b"plugins", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "run_weight", b"run_weight", "tenant_class", b"tenant_class", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,7 +111,7 @@ class TenantServiceServicer:
         and spawn every agent. A repeat with the tenant's current settings returns the same answer;
         with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
         while a tenant with this id is being deleted. INVALID_REQUEST for a call limit above the
-        operator's ceiling.
+        operator's ceiling, and for a class that the operator has not set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,7 +127,8 @@ class TenantServiceServicer:
         facts. If the tenant already has these values, nothing is changed and the etag is not checked,
         so that a repeat returns the same answer.
         - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
-        - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
+        - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
+        class changes to one that the operator has not set.
         - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -38,7 +38,7 @@ class TenantServiceStub:
     and spawn every agent. A repeat with the tenant's current settings returns the same answer;
     with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
     while a tenant with this id is being deleted. INVALID_REQUEST for a call limit above the
-    operator's ceiling.
+    operator's ceiling, and for a class that the operator has not set.
     """
     UpdateTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]
     """Changes the fields that `update_mask` names, and nothing else. Each change raises
@@ -50,7 +50,8 @@ class TenantServiceStub:
       facts. If the tenant already has these values, nothing is changed and the etag is not checked,
       so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
-    - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
+    - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
+      class changes to one that the operator has not set.
     - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
     """
     GetTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]
@@ -138,7 +139,7 @@ class TenantServiceAsyncStub(TenantServiceStub):
     and spawn every agent. A repeat with the tenant's current settings returns the same answer;
     with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
     while a tenant with this id is being deleted. INVALID_REQUEST for a call limit above the
-    operator's ceiling.
+    operator's ceiling, and for a class that the operator has not set.
     """
     UpdateTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]  # type: ignore[assignment]
     """Changes the fields that `update_mask` names, and nothing else. Each change raises
@@ -150,7 +151,8 @@ class TenantServiceAsyncStub(TenantServiceStub):
       facts. If the tenant already has these values, nothing is changed and the etag is not checked,
       so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
-    - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
+    - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
+      class changes to one that the operator has not set.
     - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
     """
     GetTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]  # type: ignore[assignment]
@@ -241,7 +243,7 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         and spawn every agent. A repeat with the tenant's current settings returns the same answer;
         with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
         while a tenant with this id is being deleted. INVALID_REQUEST for a call limit above the
-        operator's ceiling.
+        operator's ceiling, and for a class that the operator has not set.
         """
 
     @_abc_1.abstractmethod
@@ -259,7 +261,8 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
           facts. If the tenant already has these values, nothing is changed and the etag is not checked,
           so that a repeat returns the same answer.
         - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
-        - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
+        - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
+          class changes to one that the operator has not set.
         - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
         """
 

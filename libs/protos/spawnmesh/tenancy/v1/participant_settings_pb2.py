@@ -29,7 +29,7 @@ from spawnmesh.model_router.v1 import routing_pb2 as spawnmesh_dot_model__router
 from spawnmesh.transcript.v1 import transcript_settings_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/tenancy/v1/participant_settings.proto\x12\x14spawnmesh.tenancy.v1\x1a\x1b\x62uf/validate/validate.proto\x1a:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x1a%spawnmesh/hook/v1/plugin_limits.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a\x31spawnmesh/transcript/v1/transcript_settings.proto\"\x91\x02\n\x13ParticipantSettings\x12K\n\x0b\x61ttachments\x18\x01 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimitsB\x06\xbaH\x03\xc8\x01\x01\x12@\n\x0btranscripts\x18\x02 \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\x12\x39\n\x07routing\x18\x03 \x01(\x0b\x32(.spawnmesh.model_router.v1.RoutingPolicy\x12\x30\n\x07plugins\x18\x04 \x01(\x0b\x32\x1f.spawnmesh.hook.v1.PluginLimitsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/tenancy/v1/participant_settings.proto\x12\x14spawnmesh.tenancy.v1\x1a\x1b\x62uf/validate/validate.proto\x1a:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x1a%spawnmesh/hook/v1/plugin_limits.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a\x31spawnmesh/transcript/v1/transcript_settings.proto\"\xca\x02\n\x13ParticipantSettings\x12K\n\x0b\x61ttachments\x18\x01 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimitsB\x06\xbaH\x03\xc8\x01\x01\x12@\n\x0btranscripts\x18\x02 \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\x12\x39\n\x07routing\x18\x03 \x01(\x0b\x32(.spawnmesh.model_router.v1.RoutingPolicy\x12\x30\n\x07plugins\x18\x04 \x01(\x0b\x32\x1f.spawnmesh.hook.v1.PluginLimits\x12\x37\n\x0ctenant_class\x18\x05 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^([a-z][a-z0-9_-]{0,30})?$b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PARTICIPANTSETTINGS'].fields_by_name['attachments']._loaded_options = None
   _globals['_PARTICIPANTSETTINGS'].fields_by_name['attachments']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_PARTICIPANTSETTINGS'].fields_by_name['tenant_class']._loaded_options = None
+  _globals['_PARTICIPANTSETTINGS'].fields_by_name['tenant_class']._serialized_options = b'\272H\036r\0342\032^([a-z][a-z0-9_-]{0,30})?$'
   _globals['_PARTICIPANTSETTINGS']._serialized_start=294
-  _globals['_PARTICIPANTSETTINGS']._serialized_end=567
+  _globals['_PARTICIPANTSETTINGS']._serialized_end=624
 # @@protoc_insertion_point(module_scope)

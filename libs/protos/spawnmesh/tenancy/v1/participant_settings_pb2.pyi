@@ -32,6 +32,11 @@ class ParticipantSettings(_message.Message):
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
     ROUTING_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
+    TENANT_CLASS_FIELD_NUMBER: _builtins.int
+    tenant_class: _builtins.str
+    """The class of the tenant: one of a few names of the operator, or empty. Used by model-router, in
+    its metrics.
+    """
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
         """The limits of attachments. Used by attachment-blob."""
@@ -59,10 +64,11 @@ class ParticipantSettings(_message.Message):
         transcripts: _transcript_settings_pb2.TranscriptSettings | None = ...,
         routing: _routing_pb2.RoutingPolicy | None = ...,
         plugins: _plugin_limits_pb2.PluginLimits | None = ...,
+        tenant_class: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "plugins", b"plugins", "routing", b"routing", "tenant_class", b"tenant_class", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,13 +47,14 @@ async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> Piec
     maybe_cut: ToolCall | None = None
     called = False
     reason = response_id = response_model = ""
-    usage = Usage()
+    usage, reasoning = Usage(), 0
     async for chunk in chunks:
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
             raise ProviderFailed(FailoverReason.NO_FAILOVER, "the provider blocked the prompt")
         response_id, response_model = chunk.response_id or response_id, chunk.model_version or response_model
         if chunk.usage_metadata is not None:
             usage = _usage(chunk.usage_metadata)
+            reasoning = chunk.usage_metadata.thoughts_token_count or 0
         for candidate in (chunk.candidates or [])[:1]:
             for part in (candidate.content.parts or []) if candidate.content is not None else []:
                 if maybe_cut is not None:  # It was not the last part.
@@ -87,6 +88,7 @@ async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> Piec
             usage,
             response_id,
             response_model,
+            reasoning,
         )
 
 

@@ -36,13 +36,13 @@ async def read_chat(batches: AsyncIterator[list[Any]]) -> PieceStream:
     thought = GrowingThought()
     refused = False
     reason = response_id = response_model = ""
-    usage = Usage()
+    usage, reasoning = Usage(), 0
     async for batch in batches:
         pieces: list[Piece] = []
         for chunk in batch:
             response_id, response_model = chunk.get("id") or response_id, chunk.get("model") or response_model
             if chunk.get("usage"):
-                usage = _usage(chunk["usage"])
+                usage, reasoning = _usage(chunk["usage"]), _reasoning(chunk["usage"])
             for choice in (chunk.get("choices") or [])[:1]:
                 delta = flatten_delta(choice.get("delta") or {})
                 refused = refused or bool(delta.get("refusal"))
@@ -62,7 +62,7 @@ async def read_chat(batches: AsyncIterator[list[Any]]) -> PieceStream:
         # Several compatible endpoints send `stop` after calls.
         if calls and stop is StopReason.END:
             stop = StopReason.TOOL_USE
-        yield Finished(stop, usage, response_id, response_model)
+        yield Finished(stop, usage, response_id, response_model, reasoning)
 
 
 def _grow(calls: list[GrowingCall], part: dict[str, Any]) -> list[Piece]:
@@ -96,3 +96,8 @@ def _usage(usage: dict[str, Any]) -> Usage:
         cache_read=details.get("cached_tokens") or 0,
         cache_write=details.get("cache_write_tokens") or 0,
     )
+
+
+def _reasoning(usage: dict[str, Any]) -> int:
+    details = usage.get("completion_tokens_details")
+    return (details.get("reasoning_tokens") or 0) if isinstance(details, dict) else 0

@@ -150,12 +150,14 @@ class _Reading:
         stop = StopReason.TOOL_USE if self.called else StopReason.END
         if response.get("status") == "incomplete":
             stop = _CUT_SHORT.get(why or "", StopReason.UNSPECIFIED)
-        usage = _usage(response.get("usage") or {})
+        reported = response.get("usage") or {}
+        details = reported.get("output_tokens_details")
         return Finished(
             StopReason.REFUSAL if self.refused else stop,
-            usage,
+            _usage(reported),
             response.get("id") or "",
             response.get("model") or "",
+            (details.get("reasoning_tokens") or 0) if isinstance(details, dict) else 0,
         )
 
 

@@ -103,6 +103,7 @@ def _sanitize_end(end: Finished) -> Finished:
         usage=_sanitize_usage(end.usage),
         response_id=repair_surrogates(str(end.response_id)),
         response_model=repair_surrogates(str(end.response_model)),
+        reasoning_tokens=_sanitize_count(end.reasoning_tokens),
     )
 
 

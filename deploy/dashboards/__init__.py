@@ -1,0 +1,1 @@
+"""The dashboards of the chart. `make dashboards` writes their JSON, which Grafana reads."""
