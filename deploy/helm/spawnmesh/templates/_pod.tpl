@@ -108,6 +108,11 @@ capabilities: {drop: [ALL]}
   {{- $_ := set $own "STS_ENDPOINT" (ternary "http://s3:8333" $root.Values.s3.stsEndpoint $bundled) -}}
   {{- $_ := set $own "STS_ROLE_ARN" (ternary "arn:aws:iam::role/TenantRole" $root.Values.s3.stsRoleArn $bundled) -}}
   {{- $_ := set $own "BUCKET_PREFIX" $root.Values.s3.bucketPrefix -}}
+  {{- $_ := set $own "S3_CREDENTIALS" $root.Values.s3.credentials -}}
+  {{- if eq $root.Values.s3.credentials "web_identity" -}}
+    {{- $_ := set $own "S3_WEB_IDENTITY_TOKEN_FILE" "/run/secrets/s3-identity/token" -}}
+    {{- $_ := set $own "S3_ROLE_ARN" $root.Values.s3.webIdentity.roleArn -}}
+  {{- end -}}
 {{- end -}}
 {{- if eq $facts.service "model-router" }}{{ $_ := set $own "CONFIG_FILE" "/etc/spawnmesh/router.json" }}{{ end -}}
 {{- if and (eq $facts.service "hook") $root.Values.hook.bundledPlugins }}{{ $_ := set $own "BUNDLED_PLUGINS_FILE" "/etc/spawnmesh/plugins.json" }}{{ end -}}
@@ -143,6 +148,9 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- if and .facts.database .root.Values.postgresql.caSecret }}
 - {name: postgresql-ca, mountPath: /run/secrets/postgresql-ca, readOnly: true}
+{{- end }}
+{{- if .facts.s3 }}
+{{- include "spawnmesh.s3IdentityMount" .root }}
 {{- end }}
 {{- if eq .facts.service "model-router" }}
 - {name: router-config, mountPath: /etc/spawnmesh, readOnly: true}
@@ -207,6 +215,9 @@ capabilities: {drop: [ALL]}
 - name: postgresql-ca
   secret: {secretName: {{ $root.Values.postgresql.caSecret }}, defaultMode: 0440}
 {{- end }}
+{{- if $facts.s3 }}
+{{- include "spawnmesh.s3IdentityVolume" $root }}
+{{- end }}
 {{- if eq $facts.service "model-router" }}
 - name: router-config
   configMap: {name: model-router-config}
@@ -261,11 +272,30 @@ capabilities: {drop: [ALL]}
       {{- end }}
 {{- end -}}
 
-{{/* The keys of S3, as files likewise. */}}
+{{/* The keys of S3, as files likewise; nothing where there are none. */}}
 {{- define "spawnmesh.s3Keys" -}}
+{{- if eq .Values.s3.credentials "keys" -}}
 - secret:
     name: {{ include "spawnmesh.s3Secret" . }}
     items:
       - {key: access-key, path: ATTACHMENT_BLOB_S3_ACCESS_KEY}
       - {key: secret-key, path: ATTACHMENT_BLOB_S3_SECRET_KEY}
+{{- end -}}
+{{- end -}}
+
+{{/* The token of the pod's account for STS, in place of keys. The kubelet replaces it before it expires. */}}
+{{- define "spawnmesh.s3IdentityMount" -}}
+{{- if eq .Values.s3.credentials "web_identity" }}
+- {name: s3-identity, mountPath: /run/secrets/s3-identity, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "spawnmesh.s3IdentityVolume" -}}
+{{- if eq .Values.s3.credentials "web_identity" }}
+- name: s3-identity
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken: {path: token, audience: {{ .Values.s3.webIdentity.audience | quote }}, expirationSeconds: 3600}
+{{- end -}}
 {{- end -}}
