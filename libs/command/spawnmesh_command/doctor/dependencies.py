@@ -114,8 +114,6 @@ def _storage_advice(name: str, fault: int) -> str:
     if fault == pb.DEPENDENCY_FAULT_NOT_ISOLATED:
         return "let the trust policy of ATTACHMENT_BLOB_STS_ROLE_ARN name the identity of the service alone"
     if name == "sts" and fault == pb.DEPENDENCY_FAULT_FAILED:
-        return (
-            "correct the keys or the identity, ATTACHMENT_BLOB_STS_ROLE_ARN and the trust of the role"
-        )
+        return "correct the keys or the identity, ATTACHMENT_BLOB_STS_ROLE_ARN and the trust of the role"
     endpoint = "S3_ENDPOINT" if name == "s3" else "STS_ENDPOINT"
     return f"check that the object store runs, then ATTACHMENT_BLOB_{endpoint} and the network"
