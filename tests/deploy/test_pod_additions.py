@@ -124,6 +124,7 @@ def test_disruptions_are_bounded_unless_they_are_allowed(tmp_path: Path) -> None
         ({"pod": {"affinity": {"nodeAffinty": {}}}}, "nodeAffinty"),
         ({"services": {"runner": {"pod": {"priority": 3}}}}, "priority"),
         ({"telemetry": {"metrics": {"enabled": True}}}, "networkPolicy.monitoring"),
+        ({"networkPolicy": {"monitoring": [{"podSelector": {}}]}}, "telemetry.metrics.enabled is false"),
     ],
     ids=[
         "label of the chart",
@@ -135,6 +136,7 @@ def test_disruptions_are_bounded_unless_they_are_allowed(tmp_path: Path) -> None
         "typing error",
         "unknown key",
         "metrics that nobody can fetch",
+        "peers without metrics",
     ],
 )
 def test_what_would_break_a_pod_is_refused(tmp_path: Path, values: Object, named: str) -> None:
