@@ -7,6 +7,36 @@
 {{- toYaml $pod -}}
 {{- end -}}
 
+{{/* Labels and annotations of a Deployment: {root, component}. What `workload` adds is not on its pods. */}}
+{{- define "spawnmesh.workloadMeta" -}}
+{{- $own := dig "workload" (dict) (include "spawnmesh.valuesOf" . | fromYaml) -}}
+{{- $added := mergeOverwrite (deepCopy .root.Values.workload) (deepCopy $own) -}}
+labels:
+  {{- include "spawnmesh.labels" . | nindent 2 }}
+  {{- with $added.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $added.annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Over what the pods of a component are spread: {root, component}. Pods of an earlier version are not counted. */}}
+{{- define "spawnmesh.topologySpread" -}}
+{{- $spread := .root.Values.topologySpread -}}
+{{- if $spread.enabled }}
+topologySpreadConstraints:
+  {{- range $spread.topologyKeys }}
+  - maxSkew: {{ $spread.maxSkew }}
+    topologyKey: {{ . }}
+    whenUnsatisfiable: {{ $spread.whenUnsatisfiable }}
+    matchLabelKeys: [pod-template-hash]
+    labelSelector:
+      matchLabels: {{- include "spawnmesh.selectorLabels" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* What every pod of the mesh has in common: no rights in the cluster, none on the node; and where it may run, by `pod`. */}}
 {{- define "spawnmesh.podCommon" -}}
 automountServiceAccountToken: false
