@@ -142,7 +142,7 @@ def test_it_reaches_nothing_outside_without_an_identity_provider_and_traces(tmp_
 
 
 def test_nobody_calls_it_if_nobody_is_named(tmp_path: Path) -> None:
-    policy = policy_of("minimal", ON, over(tmp_path, console={"from": []}))
+    policy = policy_of("minimal", ON, over(tmp_path, console={"from": [], "parentRefs": []}))
     assert not policy["ingress"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.deploy.rendering import CI, Object, of_kind, pods, refusal
+from tests.support.deploy.rendering import CI, Object, of_kind, pods, refusal, text_of
 
 PLACEMENT: Object = {
     "annotations": {"example.com/team": "mesh"},
@@ -96,6 +96,78 @@ def test_jobs_and_the_gateway_are_placed_too(tmp_path: Path) -> None:
         assert not [one for one in spec["volumes"] if one["name"].startswith("extra-")], name
 
 
+def test_jobs_and_the_gateway_have_places_of_their_own(tmp_path: Path) -> None:
+    own = {
+        "nodeSelector": {"disk": "nvme"},
+        "labels": {"example.com/tier": "jobs"},
+        "priorityClassName": "low",
+    }
+    over = tmp_path / "over.yaml"
+    over.write_text(
+        json.dumps(
+            {
+                "pod": PLACEMENT,
+                "jobs": {"pod": own, "serviceAccountAnnotations": {"example.com/identity": "owner"}},
+                "gateway": {"pod": own, "serviceAccountAnnotations": {"example.com/identity": "edge"}},
+            }
+        )
+    )
+    values = ("production", "gateway", str(over))
+    found = dict(pods(*values))
+    placed = ("Job/migrate", "CronJob/audit-retention", "Deployment/gateway", "Pod/doctor", "Pod/storage")
+    for name in placed:
+        assert found[name]["nodeSelector"] == own["nodeSelector"], name
+        assert found[name]["priorityClassName"] == "low", name
+    template = of_kind("Deployment", *values)["gateway"]["spec"]["template"]
+    assert (
+        template["metadata"]["labels"].items()
+        >= {"example.com/tier": "jobs", "example.com/cost": "agents"}.items()
+    )
+    accounts = of_kind("ServiceAccount", *values)
+    assert accounts["gateway"]["metadata"]["annotations"] == {"example.com/identity": "edge"}
+    assert accounts["migrate"]["metadata"]["annotations"].items() >= {"example.com/identity": "owner"}.items()
+    assert found["Deployment/session"]["priorityClassName"] == "agents"
+
+
+def test_deployments_have_labels_and_annotations_that_their_pods_have_not(tmp_path: Path) -> None:
+    over = tmp_path / "over.yaml"
+    every: Object = {"labels": {"example.com/owner": "mesh"}, "annotations": {"example.com/reload": "true"}}
+    own: Object = {"annotations": {"example.com/reload": "false", "example.com/more": "yes"}}
+    over.write_text(
+        json.dumps({"workload": every, "services": {"hook": {"workload": own}}, "gateway": {"workload": own}})
+    )
+    for name, one in of_kind("Deployment", "production", "gateway", "console", str(over)).items():
+        assert one["metadata"]["labels"].items() >= every["labels"].items(), name
+        changed = name in ("hook", "gateway")
+        assert one["metadata"]["annotations"] == (own if changed else every)["annotations"], name
+        template = one["spec"]["template"]["metadata"]
+        assert not [key for key in {**template["labels"], **template["annotations"]} if "example.com" in key]
+
+
+def test_pods_are_spread_over_zones_and_nodes(tmp_path: Path) -> None:
+    over = tmp_path / "over.yaml"
+    over.write_text(
+        json.dumps({"topologySpread": {"topologyKeys": ["rack"], "whenUnsatisfiable": "DoNotSchedule"}})
+    )
+    for values, keys in (
+        (("minimal", "gateway"), ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]),
+        (("minimal", "gateway", str(over)), ["rack"]),
+    ):
+        for name, one in of_kind("Deployment", *values).items():
+            spread = one["spec"]["template"]["spec"]["topologySpreadConstraints"]
+            assert [each["topologyKey"] for each in spread] == keys, name
+            for each in spread:
+                assert each["labelSelector"] == one["spec"]["selector"], name
+                assert each["matchLabelKeys"] == ["pod-template-hash"], (
+                    "pods of the version before do not count"
+                )
+                assert each["whenUnsatisfiable"] == (
+                    "DoNotSchedule" if keys == ["rack"] else "ScheduleAnyway"
+                )
+    over.write_text("topologySpread: {enabled: false}")
+    assert "topologySpreadConstraints" not in text_of("minimal", "gateway", str(over))
+
+
 def test_account_of_a_workload_has_its_annotations(tmp_path: Path) -> None:
     role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/spawnmesh-blobs"}
     over = tmp_path / "over.yaml"
@@ -124,6 +196,7 @@ def test_disruptions_are_bounded_unless_they_are_allowed(tmp_path: Path) -> None
         ({"pod": {"affinity": {"nodeAffinty": {}}}}, "nodeAffinty"),
         ({"services": {"runner": {"pod": {"priority": 3}}}}, "priority"),
         ({"telemetry": {"metrics": {"enabled": True}}}, "networkPolicy.monitoring"),
+        ({"networkPolicy": {"monitoring": [{"podSelector": {}}]}}, "telemetry.metrics.enabled is false"),
     ],
     ids=[
         "label of the chart",
@@ -135,6 +208,7 @@ def test_disruptions_are_bounded_unless_they_are_allowed(tmp_path: Path) -> None
         "typing error",
         "unknown key",
         "metrics that nobody can fetch",
+        "peers without metrics",
     ],
 )
 def test_what_would_break_a_pod_is_refused(tmp_path: Path, values: Object, named: str) -> None:

@@ -1,5 +1,6 @@
 """Settings of the attachment-blob service, from environment variables `ATTACHMENT_BLOB_…`."""
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
@@ -9,10 +10,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 
 class AttachmentBlobSettings(ProcessSettings):
-    """Settings of the attachment-blob service.
-
-    The S3 keys create buckets and assume the tenants' role.
-    """
+    """Settings of the attachment-blob service."""
 
     model_config = SettingsConfigDict(env_prefix="ATTACHMENT_BLOB_", frozen=True, extra="ignore")
 
@@ -35,10 +33,20 @@ class AttachmentBlobSettings(ProcessSettings):
     """Use TLS for S3."""
     s3_region: str = "us-east-1"
     """The region in which buckets are created."""
-    s3_access_key: SecretStr
-    """The access key that creates buckets and assumes the tenants' role."""
-    s3_secret_key: SecretStr
-    """The secret of the access key."""
+    s3_credentials: Literal["keys", "web_identity", "aws"] = "keys"
+    """The kind of the credentials that create buckets and assume the tenants' role.
+
+    `keys` are an access key and its secret. `web_identity` is a token in a file, for which STS
+    gives credentials. `aws` is what AWS gives to a pod or a machine, by its variables `AWS_…`.
+    """
+    s3_access_key: SecretStr = SecretStr("")
+    """The access key, for `keys`."""
+    s3_secret_key: SecretStr = SecretStr("")
+    """The secret of the access key, for `keys`."""
+    s3_web_identity_token_file: Path | None = None
+    """File with the token, for `web_identity`. It is read for each request to STS."""
+    s3_role_arn: str = ""
+    """The role for the token, for `web_identity`. Empty where the token itself names its rights."""
     sts_endpoint: str = Field(pattern=r"^https?://")
     """URL of the STS service that gives credentials for one tenant's bucket."""
     sts_role_arn: str
@@ -103,6 +111,15 @@ class AttachmentBlobSettings(ProcessSettings):
     """Interval between two collections of a tenant."""
     collect_grace_seconds: int = Field(default=3600, ge=0)
     """Age from which leftovers are removed. It must be longer than any call takes."""
+
+    @model_validator(mode="after")
+    def _require_credentials(self) -> Self:
+        has_keys = bool(self.s3_access_key.get_secret_value() and self.s3_secret_key.get_secret_value())
+        if has_keys is not (self.s3_credentials == "keys"):
+            raise ValueError("s3_credentials keys, and no other, needs s3_access_key and s3_secret_key")
+        if (self.s3_web_identity_token_file is not None) is not (self.s3_credentials == "web_identity"):
+            raise ValueError("s3_credentials web_identity, and no other, needs s3_web_identity_token_file")
+        return self
 
     @model_validator(mode="after")
     def _require_kms_key(self) -> Self:

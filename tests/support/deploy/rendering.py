@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[3]
 RENDER = ROOT / "deploy" / "helm" / "render.py"
 CI = ROOT / "deploy" / "helm" / "spawnmesh" / "ci"
 VALUE_SETS = ("minimal", "trial", "production")
+OVERLAYS = tuple(sorted(file.stem for file in CI.glob("*.yaml") if file.stem not in VALUE_SETS))
+"""Value sets that are given over another one."""
+VARIANTS = (*((name,) for name in VALUE_SETS), *(("production", name) for name in OVERLAYS))
 
 Object = dict[str, Any]
 
@@ -49,7 +52,9 @@ def helm(*arguments: str) -> Rendered:
 
 def text_of(*values: str) -> str:
     """Return the manifests with these value sets or files over the values of the chart."""
-    done = helm(*(str(CI / f"{value}.yaml") if value in VALUE_SETS else value for value in values))
+    done = helm(
+        *(str(CI / f"{value}.yaml") if value in (*VALUE_SETS, *OVERLAYS) else value for value in values)
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

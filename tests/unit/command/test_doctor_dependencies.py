@@ -36,7 +36,7 @@ def test_the_contract_and_the_command_know_every_fault() -> None:
         ("postgresql", "READ_ONLY", "let SESSION_DATABASE_URL lead to the primary"),
         ("s3", "UNREACHABLE", "check that the object store runs, then ATTACHMENT_BLOB_S3_ENDPOINT"),
         ("s3", "CREDENTIALS_REFUSED", "correct ATTACHMENT_BLOB_S3_ACCESS_KEY"),
-        ("sts", "FAILED", "correct the keys, ATTACHMENT_BLOB_STS_ROLE_ARN"),
+        ("sts", "FAILED", "correct the keys or the identity, ATTACHMENT_BLOB_STS_ROLE_ARN"),
         ("sts", "NOT_ISOLATED", "let the trust policy of ATTACHMENT_BLOB_STS_ROLE_ARN name"),
         ("credentials/openai", "CREDENTIALS_MISSING", "mount the files, or set the variables"),
         ("hook", "UNREACHABLE", "see hook above"),

@@ -17,9 +17,20 @@ console: {service: console, mode: serve, calls: [session, transcript, model-rout
 {{- end }}
 {{- end -}}
 
-{{/* The values of a component: {root, component}. */}}
+{{/* The values of a component: {root, component}. `migrate` and `client` are the components of jobs. */}}
 {{- define "spawnmesh.valuesOf" -}}
-{{- toYaml (ternary .root.Values.console (get .root.Values.services .component) (eq .component "console")) -}}
+{{- if has .component (list "console" "gateway") -}}
+{{- toYaml (index .root.Values .component) -}}
+{{- else if has .component (list "migrate" "client") -}}
+{{- toYaml .root.Values.jobs -}}
+{{- else -}}
+{{- toYaml (index .root.Values.services .component) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The path of the values of a component, for messages: {component}. */}}
+{{- define "spawnmesh.pathOf" -}}
+{{- if has .component (list "console" "gateway") }}{{ .component }}{{ else }}services.{{ .component }}{{ end -}}
 {{- end -}}
 
 {{/* SESSION for session, MODEL_ROUTER for model-router. */}}

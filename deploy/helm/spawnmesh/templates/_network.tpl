@@ -37,5 +37,10 @@
     - podSelector: {matchLabels: {{ include "spawnmesh.selectorLabels" (dict "root" . "component" "s3") | fromYaml | toJson }}}
 {{- else -}}
 {{- include "spawnmesh.egress" .Values.networkPolicy.s3 -}}
+{{- if eq .Values.s3.credentials "aws" }}
+# The agent of EKS Pod Identity, on the node.
+- ports: [{port: 80, protocol: TCP}]
+  to: [{ipBlock: {cidr: 169.254.170.23/32}}, {ipBlock: {cidr: "fd00:ec2::23/128"}}]
+{{- end -}}
 {{- end -}}
 {{- end -}}

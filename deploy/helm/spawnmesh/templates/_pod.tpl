@@ -7,6 +7,36 @@
 {{- toYaml $pod -}}
 {{- end -}}
 
+{{/* Labels and annotations of a Deployment: {root, component}. What `workload` adds is not on its pods. */}}
+{{- define "spawnmesh.workloadMeta" -}}
+{{- $own := dig "workload" (dict) (include "spawnmesh.valuesOf" . | fromYaml) -}}
+{{- $added := mergeOverwrite (deepCopy .root.Values.workload) (deepCopy $own) -}}
+labels:
+  {{- include "spawnmesh.labels" . | nindent 2 }}
+  {{- with $added.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $added.annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Over what the pods of a component are spread: {root, component}. Pods of an earlier version are not counted. */}}
+{{- define "spawnmesh.topologySpread" -}}
+{{- $spread := .root.Values.topologySpread -}}
+{{- if $spread.enabled }}
+topologySpreadConstraints:
+  {{- range $spread.topologyKeys }}
+  - maxSkew: {{ $spread.maxSkew }}
+    topologyKey: {{ . }}
+    whenUnsatisfiable: {{ $spread.whenUnsatisfiable }}
+    matchLabelKeys: [pod-template-hash]
+    labelSelector:
+      matchLabels: {{- include "spawnmesh.selectorLabels" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* What every pod of the mesh has in common: no rights in the cluster, none on the node; and where it may run, by `pod`. */}}
 {{- define "spawnmesh.podCommon" -}}
 automountServiceAccountToken: false
@@ -108,6 +138,11 @@ capabilities: {drop: [ALL]}
   {{- $_ := set $own "STS_ENDPOINT" (ternary "http://s3:8333" $root.Values.s3.stsEndpoint $bundled) -}}
   {{- $_ := set $own "STS_ROLE_ARN" (ternary "arn:aws:iam::role/TenantRole" $root.Values.s3.stsRoleArn $bundled) -}}
   {{- $_ := set $own "BUCKET_PREFIX" $root.Values.s3.bucketPrefix -}}
+  {{- $_ := set $own "S3_CREDENTIALS" $root.Values.s3.credentials -}}
+  {{- if eq $root.Values.s3.credentials "web_identity" -}}
+    {{- $_ := set $own "S3_WEB_IDENTITY_TOKEN_FILE" "/run/secrets/s3-identity/token" -}}
+    {{- $_ := set $own "S3_ROLE_ARN" $root.Values.s3.webIdentity.roleArn -}}
+  {{- end -}}
 {{- end -}}
 {{- if eq $facts.service "model-router" }}{{ $_ := set $own "CONFIG_FILE" "/etc/spawnmesh/router.json" }}{{ end -}}
 {{- if and (eq $facts.service "hook") $root.Values.hook.bundledPlugins }}{{ $_ := set $own "BUNDLED_PLUGINS_FILE" "/etc/spawnmesh/plugins.json" }}{{ end -}}
@@ -143,6 +178,9 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- if and .facts.database .root.Values.postgresql.caSecret }}
 - {name: postgresql-ca, mountPath: /run/secrets/postgresql-ca, readOnly: true}
+{{- end }}
+{{- if .facts.s3 }}
+{{- include "spawnmesh.s3IdentityMount" .root }}
 {{- end }}
 {{- if eq .facts.service "model-router" }}
 - {name: router-config, mountPath: /etc/spawnmesh, readOnly: true}
@@ -207,6 +245,9 @@ capabilities: {drop: [ALL]}
 - name: postgresql-ca
   secret: {secretName: {{ $root.Values.postgresql.caSecret }}, defaultMode: 0440}
 {{- end }}
+{{- if $facts.s3 }}
+{{- include "spawnmesh.s3IdentityVolume" $root }}
+{{- end }}
 {{- if eq $facts.service "model-router" }}
 - name: router-config
   configMap: {name: model-router-config}
@@ -261,11 +302,30 @@ capabilities: {drop: [ALL]}
       {{- end }}
 {{- end -}}
 
-{{/* The keys of S3, as files likewise. */}}
+{{/* The keys of S3, as files likewise; nothing where there are none. */}}
 {{- define "spawnmesh.s3Keys" -}}
+{{- if eq .Values.s3.credentials "keys" -}}
 - secret:
     name: {{ include "spawnmesh.s3Secret" . }}
     items:
       - {key: access-key, path: ATTACHMENT_BLOB_S3_ACCESS_KEY}
       - {key: secret-key, path: ATTACHMENT_BLOB_S3_SECRET_KEY}
+{{- end -}}
+{{- end -}}
+
+{{/* The token of the pod's account for STS, in place of keys. The kubelet replaces it before it expires. */}}
+{{- define "spawnmesh.s3IdentityMount" -}}
+{{- if eq .Values.s3.credentials "web_identity" }}
+- {name: s3-identity, mountPath: /run/secrets/s3-identity, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "spawnmesh.s3IdentityVolume" -}}
+{{- if eq .Values.s3.credentials "web_identity" }}
+- name: s3-identity
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken: {path: token, audience: {{ .Values.s3.webIdentity.audience | quote }}, expirationSeconds: 3600}
+{{- end -}}
 {{- end -}}

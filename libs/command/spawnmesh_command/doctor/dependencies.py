@@ -107,10 +107,13 @@ def _advice(service: str, name: str, fault: int, broken: Collection[str]) -> str
 
 def _storage_advice(name: str, fault: int) -> str:
     if fault == pb.DEPENDENCY_FAULT_CREDENTIALS_REFUSED:
-        return "correct ATTACHMENT_BLOB_S3_ACCESS_KEY and …_S3_SECRET_KEY, and their right to use buckets"
+        return (
+            "correct ATTACHMENT_BLOB_S3_ACCESS_KEY and …_S3_SECRET_KEY, or …_S3_ROLE_ARN without keys,"
+            " and their right to use buckets"
+        )
     if fault == pb.DEPENDENCY_FAULT_NOT_ISOLATED:
-        return "let the trust policy of ATTACHMENT_BLOB_STS_ROLE_ARN name the keys of the service alone"
+        return "let the trust policy of ATTACHMENT_BLOB_STS_ROLE_ARN name the identity of the service alone"
     if name == "sts" and fault == pb.DEPENDENCY_FAULT_FAILED:
-        return "correct the keys, ATTACHMENT_BLOB_STS_ROLE_ARN and the trust policy of the role"
+        return "correct the keys or the identity, ATTACHMENT_BLOB_STS_ROLE_ARN and the trust of the role"
     endpoint = "S3_ENDPOINT" if name == "s3" else "STS_ENDPOINT"
     return f"check that the object store runs, then ATTACHMENT_BLOB_{endpoint} and the network"

@@ -4,18 +4,14 @@ Synchronous: call it in a thread, if not said otherwise.
 """
 
 import json
-import threading
-from datetime import UTC, datetime, timedelta
-from xml.etree.ElementTree import ParseError
 
-import structlog
 import urllib3
 from minio.credentials.credentials import Credentials
-from minio.credentials.providers import AssumeRoleProvider, Provider
-from minio.error import MinioException
+from minio.credentials.providers import Provider
 from spawnmesh_core.clock import Clock
-from urllib3.exceptions import HTTPError
 
+from spawnmesh_attachment_blob.clients.assume_role import ask_for_role, credentials_in
+from spawnmesh_attachment_blob.clients.renewed_credentials import CREDENTIALS_SECONDS, RenewedCredentials
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 _ACTIONS = [
@@ -26,108 +22,38 @@ _ACTIONS = [
     "s3:AbortMultipartUpload",
     "s3:ListBucketMultipartUploads",
 ]
-_CREDENTIALS_SECONDS = 3600
-_RENEW_BEFORE = timedelta(minutes=5)
-_DISCARD_BEFORE = timedelta(minutes=1)  # Longer than the longest call that uses them.
-_RETRY_RENEWAL_AFTER = timedelta(seconds=10)
-S3_FAILURES = (MinioException, HTTPError, OSError, ValueError, ParseError)
-"""Exceptions of the client for a failure of S3 or STS.
-
-It raises ValueError if STS returns an error.
-"""
-
-log = structlog.get_logger()
 
 
-class BucketCredentials(Provider):
-    """Credentials that are renewed before they expire.
-
-    One thread renews them; the other threads continue with the current ones. So does the renewing
-    thread if STS fails.
-    """
+class BucketCredentials(RenewedCredentials):
+    """Credentials of the tenants' role, which the service's own assume, for one bucket."""
 
     def __init__(
-        self, settings: AttachmentBlobSettings, http: urllib3.PoolManager, bucket: str, clock: Clock
+        self,
+        settings: AttachmentBlobSettings,
+        http: urllib3.PoolManager,
+        own: Provider,
+        bucket: str,
+        clock: Clock,
     ) -> None:
+        super().__init__(bucket, clock)
         self._settings = settings
         self._http = http
+        self._own = own
         self._bucket = bucket
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._current: Credentials | None = None
-        self._renew_time: datetime | None = None
-        self._failure_count = 0
 
-    def retrieve(self) -> Credentials:
-        """Return credentials that are valid for longer than a call.
-
-        Raises S3_FAILURES if there are none.
-        """
-        cached = self.cached()
-        if cached is not None:
-            return cached
-        if self._current is not None and self._left(self._current) > _DISCARD_BEFORE:
-            return self._renewed(self._current)
-        failed_before = self._failure_count
-        with self._lock:
-            if self._current is not None and self._left(self._current) > _DISCARD_BEFORE:
-                return self._current
-            # A request of another thread failed while this one waited. Do not repeat it: such
-            # threads would retry one by one and occupy the threads of all tenants.
-            if self._failure_count != failed_before:
-                raise ConnectionError("STS returned no credentials")
-            try:
-                return self._take(self._assume_role())
-            except S3_FAILURES:
-                self._failure_count += 1
-                raise
-
-    def cached(self) -> Credentials | None:
-        """Return credentials that need not be renewed yet, or None. Does not block."""
-        if self._current is None or self._renew_time is None or self._clock() >= self._renew_time:
-            return None
-        return self._current
-
-    def end_of(self, credentials: Credentials) -> datetime:
-        """Return the time at which S3 stops accepting them."""
-        return (self._clock() + self._left(credentials)).astimezone(UTC)
-
-    def _renewed(self, current: Credentials) -> Credentials:
-        if not self._lock.acquire(blocking=False):
-            return current
-        try:
-            return self.cached() or self._take(self._assume_role())
-        except S3_FAILURES as error:
-            self._renew_time = self._clock() + _RETRY_RENEWAL_AFTER
-            log.warning("credentials_not_renewed", bucket=self._bucket, error=type(error).__name__)
-            return current
-        finally:
-            self._lock.release()
-
-    def _take(self, credentials: Credentials) -> Credentials:
-        self._current = credentials
-        self._renew_time = self._clock() + self._left(credentials) - _RENEW_BEFORE
-        return credentials
-
-    def _left(self, credentials: Credentials) -> timedelta:
-        """Return the remaining lifetime. The library stores the expiry as a naive time in UTC."""
-        if credentials.expiration is None:
-            return timedelta(seconds=_CREDENTIALS_SECONDS)
-        return credentials.expiration - self._clock().replace(tzinfo=None)
-
-    def _assume_role(self) -> Credentials:
+    def _fetch(self) -> Credentials:
         arn = f"arn:aws:s3:::{self._bucket}"
         allow = {"Effect": "Allow", "Action": _ACTIONS, "Resource": [arn, f"{arn}/*"]}
         # The role could be assumed again, without this policy.
         deny = {"Effect": "Deny", "Action": ["sts:*"], "Resource": ["*"]}
-        return AssumeRoleProvider(
-            sts_endpoint=self._settings.sts_endpoint,
-            access_key=self._settings.s3_access_key.get_secret_value(),
-            secret_key=self._settings.s3_secret_key.get_secret_value(),
-            duration_seconds=_CREDENTIALS_SECONDS,
+        status, body = ask_for_role(
+            self._settings,
+            self._http,
+            self._own.retrieve(),
+            session_name=self._bucket,
+            seconds=CREDENTIALS_SECONDS,
             policy=json.dumps({"Version": "2012-10-17", "Statement": [allow, deny]}),
-            region=self._settings.s3_region,
-            role_arn=self._settings.sts_role_arn,
-            role_session_name=self._bucket,
-            http_client=self._http,
-        ).retrieve()
+        )
+        if status != 200:
+            raise ValueError(f"STS answered with status {status}")
+        return credentials_in(body)

@@ -13,7 +13,7 @@ from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_core.errors import MeshError, unavailable
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 
-from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES
+from spawnmesh_attachment_blob.clients.renewed_credentials import S3_FAILURES
 from spawnmesh_attachment_blob.clients.s3_puts import (
     PUT_FAILURES,
     ObjectPuts,

@@ -15,7 +15,7 @@ from minio import Minio
 from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 
-from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES
+from spawnmesh_attachment_blob.clients.renewed_credentials import S3_FAILURES
 from spawnmesh_attachment_blob.clients.role_chaining import can_chain
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
@@ -63,7 +63,7 @@ def _run_steps(
         failed = _attempt(partial(buckets.make_bucket, tenant))
         yield CheckResult(
             "create a bucket",
-            failed and f"{failed}: check s3_endpoint, the keys, and their right to create buckets",
+            failed and f"{failed}: check s3_endpoint, the credentials, and their right to create buckets",
         )
         made.append(tenant)
     failed = _attempt(partial(buckets.credentials, own))
@@ -96,7 +96,7 @@ def _chaining(settings: AttachmentBlobSettings, http: urllib3.PoolManager, held:
         return f"{type(error).__name__}: STS does not answer"
     return (
         "TENANTS ARE NOT ISOLATED: credentials of one tenant can assume the role again, without their"
-        " policy; let the trust policy of the role name the keys of attachment-blob alone"
+        " policy; let the trust policy of the role name the user or the role of attachment-blob alone"
         if chained
         else ""
     )

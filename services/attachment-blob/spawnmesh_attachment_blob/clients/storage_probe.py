@@ -1,4 +1,4 @@
-"""Probe S3 and STS, as dependencies of this process: reachable, the service's keys accepted, and a
+"""Probe S3 and STS, as dependencies of this process: reachable, its credentials accepted, and a
 tenant's credentials limited to one bucket.
 """
 
@@ -10,11 +10,10 @@ from functools import partial
 
 import urllib3
 from minio.error import S3Error
-from spawnmesh_core.clock import utc_now
 from spawnmesh_core.dependency_watch import DependencyDown, DependencyFault, DependencyWatch
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES, BucketCredentials
+from spawnmesh_attachment_blob.clients.renewed_credentials import S3_FAILURES
 from spawnmesh_attachment_blob.clients.role_chaining import can_chain
 from spawnmesh_attachment_blob.clients.s3_puts import CREDENTIALS_REFUSED
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
@@ -42,8 +41,9 @@ def watching_storage(watch: DependencyWatch, settings: AttachmentBlobSettings) -
     http = urllib3.PoolManager(maxsize=1, timeout=_TIMEOUT, retries=False)
     with ExitStack() as stack:
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-        s3 = partial(_probe, executor, partial(_call_s3, settings, http))
-        sts = partial(_probe, executor, partial(_call_sts, settings, http))
+        buckets = TenantBuckets(settings, http)
+        s3 = partial(_probe, executor, partial(_call_s3, buckets))
+        sts = partial(_probe, executor, partial(_call_sts, settings, http, buckets))
         stack.enter_context(watch.watching(S3, s3, interval_seconds=_S3_INTERVAL_SECONDS))
         stack.enter_context(watch.watching(STS, sts, interval_seconds=_STS_INTERVAL_SECONDS))
         yield
@@ -56,16 +56,14 @@ async def _probe(executor: ThreadPoolExecutor, call: Callable[[], object]) -> No
         raise DependencyDown(fault_of(error)) from None
 
 
-def _call_s3(settings: AttachmentBlobSettings, http: urllib3.PoolManager) -> None:
+def _call_s3(buckets: TenantBuckets) -> None:
     """Ask for a bucket that does not exist. S3 checks the signature before it says so."""
-    TenantBuckets(settings, http).has_bucket(_PROBE_TENANT)
+    buckets.has_bucket(_PROBE_TENANT)
 
 
-def _call_sts(settings: AttachmentBlobSettings, http: urllib3.PoolManager) -> None:
+def _call_sts(settings: AttachmentBlobSettings, http: urllib3.PoolManager, buckets: TenantBuckets) -> None:
     """Get a tenant's credentials, and be refused further ones."""
-    bucket = TenantBuckets(settings, http).bucket_of(_PROBE_TENANT)
-    credentials = BucketCredentials(settings, http, bucket, utc_now).retrieve()
-    if can_chain(settings, http, credentials):
+    if can_chain(settings, http, buckets.new_credentials(_PROBE_TENANT)):
         raise DependencyDown(DependencyFault.NOT_ISOLATED)
 
 

@@ -20,6 +20,7 @@ from spawnmesh_core.clock import Clock, utc_now
 
 from spawnmesh_attachment_blob.clients.bucket_credentials import BucketCredentials
 from spawnmesh_attachment_blob.clients.s3_puts import CREDENTIALS_REFUSED
+from spawnmesh_attachment_blob.clients.service_credentials import service_credentials
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 _ALREADY_THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
@@ -42,7 +43,7 @@ class Signer:
 
 
 class TenantBuckets:
-    """Creates buckets with the service's own keys, and caches clients for the tenants' buckets."""
+    """Creates buckets with the service's own credentials, and caches clients for them."""
 
     def __init__(
         self, settings: AttachmentBlobSettings, http: urllib3.PoolManager, *, clock: Clock = utc_now
@@ -50,6 +51,7 @@ class TenantBuckets:
         self._settings = settings
         self._http = http
         self._clock = clock
+        self._own = service_credentials(settings, http, clock)
         self._accesses: OrderedDict[str, _Access] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -59,7 +61,7 @@ class TenantBuckets:
 
     def has_bucket(self, tenant_id: str) -> bool:
         """Return whether the tenant has a bucket. Raises S3Error if S3 refuses the keys."""
-        exists: bool = self._client(None).bucket_exists(self.bucket_of(tenant_id))
+        exists: bool = self._client(self._own).bucket_exists(self.bucket_of(tenant_id))
         return exists
 
     def make_bucket(self, tenant_id: str) -> None:
@@ -68,7 +70,7 @@ class TenantBuckets:
         Raises S3Error if another account owns it.
         """
         bucket = self.bucket_of(tenant_id)
-        admin = self._client(None)
+        admin = self._client(self._own)
         if admin.bucket_exists(bucket):
             return
         try:
@@ -80,7 +82,7 @@ class TenantBuckets:
     def remove_bucket(self, tenant_id: str) -> None:
         """Remove the tenant's empty bucket, if it exists. Raises S3Error if it is not empty."""
         try:
-            self._client(None).remove_bucket(self.bucket_of(tenant_id))
+            self._client(self._own).remove_bucket(self.bucket_of(tenant_id))
         except S3Error as error:
             if error.code != "NoSuchBucket":
                 raise
@@ -112,6 +114,10 @@ class TenantBuckets:
     def client_for(self, tenant_id: str) -> Minio:
         """Return a client with credentials for the tenant's bucket only, from the LRU cache."""
         return self._access(tenant_id).client
+
+    def new_credentials(self, tenant_id: str) -> Credentials:
+        """Return credentials for the tenant's bucket only, which STS has just given."""
+        return self._credentials_of(self.bucket_of(tenant_id)).retrieve()
 
     def signer(self, tenant_id: str) -> Signer:
         """Return a signer with the tenant's credentials.
@@ -151,17 +157,9 @@ class TenantBuckets:
             return access
 
     def _credentials_of(self, bucket: str) -> BucketCredentials:
-        return BucketCredentials(self._settings, self._http, bucket, self._clock)
+        return BucketCredentials(self._settings, self._http, self._own, bucket, self._clock)
 
-    def _client(self, credentials: Provider | None) -> Minio:
-        keys = (
-            {"credentials": credentials}
-            if credentials is not None
-            else {
-                "access_key": self._settings.s3_access_key.get_secret_value(),
-                "secret_key": self._settings.s3_secret_key.get_secret_value(),
-            }
-        )
+    def _client(self, credentials: Provider) -> Minio:
         # Without a region the client asks for the bucket's location, which scoped credentials may
         # not do.
         return Minio(
@@ -169,5 +167,5 @@ class TenantBuckets:
             secure=self._settings.s3_secure,
             region=self._settings.s3_region,
             http_client=self._http,
-            **keys,
+            credentials=credentials,
         )

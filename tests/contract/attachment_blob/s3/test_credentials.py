@@ -16,6 +16,7 @@ from spawnmesh_attachment_blob.clients.bucket_credentials import BucketCredentia
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool, open_s3_calls
 from spawnmesh_attachment_blob.clients.s3_puts import CredentialsRefused, Put
+from spawnmesh_attachment_blob.clients.service_credentials import service_credentials
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_core.clock import utc_now
@@ -56,7 +57,7 @@ class Sts(BucketCredentials):
     def __init__(
         self, settings: AttachmentBlobSettings, http: urllib3.PoolManager, bucket: str, clock: Ahead
     ) -> None:
-        super().__init__(settings, http, bucket, clock)
+        super().__init__(settings, http, service_credentials(settings, http, clock), bucket, clock)
         self.ahead = clock
         self.calls = 0
         self.away = False
@@ -64,13 +65,13 @@ class Sts(BucketCredentials):
         self.go_on = threading.Event()
         self.go_on.set()
 
-    def _assume_role(self) -> Credentials:
+    def _fetch(self) -> Credentials:
         self.calls += 1
         self.entered.set()
         assert self.go_on.wait(60)
         if self.away:
             raise ConnectionError("STS is away")
-        given = super()._assume_role()
+        given = super()._fetch()
         assert given.expiration is not None
         return replace(given, expiration=given.expiration + self.ahead.by)
 

@@ -20,7 +20,7 @@ class Unscoped(TenantBuckets):
     """Ignores session policies, as some STS do: a tenant's client has the rights of the service."""
 
     def client_for(self, tenant_id: str) -> Minio:
-        return self._client(None)
+        return self._client(self._own)
 
 
 class Chainable(TenantBuckets):
