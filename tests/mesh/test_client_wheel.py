@@ -1,21 +1,19 @@
 """The Python client from its wheel, in an environment that has nothing else."""
 
 import asyncio
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.stack import Stack
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.wheels import empty_environment, install_module, pip
+
 OURS = {"spawnmesh-client", "spawnmesh-calls", "spawnmesh-core", "spawnmesh-protos"}
 # The last one is a dependency of grpcio. The one before it verifies messages of webhooks, and needs nothing.
 OTHERS = {"grpcio", "protobuf", "googleapis-common-protos", "standardwebhooks", "typing-extensions"}
@@ -33,22 +31,6 @@ async def main():
             print(error.reason)
 asyncio.run(main())
 """
-
-
-def install_module() -> Any:
-    spec = importlib.util.spec_from_file_location("install", ROOT / "deploy" / "docker" / "install.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def pip(*arguments: str | Path) -> str:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +53,9 @@ def interpreter(version: str) -> str:
 
 def installed_client(version: str, wheels: Path, folder: Path) -> Path:
     """Install the client in an empty environment of the Python version; return its Python."""
-    environment, versions = folder / "venv", folder / "versions.txt"
-    python = environment / "bin" / "python"
+    versions = folder / "versions.txt"
     versions.write_text("".join(f"{pin.split()[0]}\n" for pin in install_module().pins().values()))
-    command = [interpreter(version), "-m", "venv", "--without-pip", str(environment)]
-    subprocess.run(command, check=True)
+    python = empty_environment(interpreter(version), folder / "venv")
     pip(
         "--python", python, "install", "--only-binary", ":all:", "--no-compile", "-c", versions,
         "--find-links", wheels, "spawnmesh-client",

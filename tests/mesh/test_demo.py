@@ -1,6 +1,7 @@
 """The commands `spawnmesh demo` and `spawnmesh up`, as a person types them."""
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -19,6 +20,8 @@ import psutil
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from rich.console import Console
+from spawnmesh_devstack.demo_summary import show_summary
 from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
 from spawnmesh_devstack.scripted_model import build_app
 
@@ -75,10 +78,28 @@ def demo(printed: tuple[str, str]) -> dict[str, Any]:
     return document
 
 
-def test_demo_ends_with_the_way_to_see_it_in_the_console(printed: tuple[str, str]) -> None:
-    last = printed[1].strip().splitlines()[-1]
-    assert "`spawnmesh up`" in last
-    assert "`spawnmesh demo`" in last
+async def test_demo_ends_with_commands_that_work_as_they_are_printed(printed: tuple[str, str]) -> None:
+    _, found, after = printed[1].partition("Next, in this directory:\n")
+    assert found, printed[1]
+    commands = re.findall(r"^  (\S.*?) +# ", after, re.MULTILINE)
+    assert [command.split()[-1] for command in commands] == ["up"]
+    for command in commands:
+        done = await asyncio.create_subprocess_shell(
+            f"{command} --help", env={"PATH": os.environ["PATH"]}, stdout=asyncio.subprocess.DEVNULL
+        )
+        assert await done.wait() == 0
+
+
+def test_outcome_fits_one_screen(demo: dict[str, Any]) -> None:
+    screen = Console(file=io.StringIO(), width=80)
+    show_summary(screen, demo)
+    lines = screen.file.getvalue().splitlines()
+    assert len(lines) <= 24 - len(["", "Next", "--verbose", "up", "the tutorial", "the prompt"])
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "scripted/flaky answered 429, scripted/agent took over" in text
+    assert f"{len(demo['checks'])} of {len(demo['checks'])} checks passed" in text
+    assert demo["answer"].splitlines()[1] in text
 
 
 def test_demo_passes_all_its_checks(demo: dict[str, Any]) -> None:

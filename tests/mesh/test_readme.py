@@ -9,7 +9,7 @@ from spawnmesh_devstack.stack import Stack
 from tests.support.mesh.shell import ROOT, shell
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"(?<!-->\n)^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 TYPED = "".join(text for language, text in BLOCKS if language == "sh" and not text.startswith("make "))
 PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 

@@ -142,6 +142,9 @@ def demo(
     alone: Annotated[
         bool, typer.Option("--alone", help="Start a mesh for it, also while one is up. So does --model.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the transcript, the trace and each check.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")] = False,
 ) -> None:
     """Run the main job on real files through every service, and show the proof.
@@ -150,12 +153,14 @@ def demo(
     demo starts a mesh of its own, of which nothing stays.
     """
     from spawnmesh_devstack.demo import DemoResult, run_demo
+    from spawnmesh_devstack.demo_stage import Shown
 
     with reported(as_json=False):
         data = None if alone or model else settings_of(context).data
+    shown = Shown.NOTHING if as_json else Shown.EVERYTHING if verbose else Shown.SCREEN
 
     def work(console: Console) -> Coroutine[Any, Any, DemoResult]:
-        return run_demo(console, data=data, model=model, environment=os.environ, quiet=as_json)
+        return run_demo(console, data=data, model=model, environment=os.environ, shown=shown)
 
     outcome = _run(work, as_json=as_json)
     if as_json:

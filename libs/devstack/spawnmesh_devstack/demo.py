@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 from typing import TypeVar
@@ -14,12 +14,11 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 from spawnmesh.hook.v1.delivery_pb2 import DELIVERY_DECISION_TOLD, Delivery
-from spawnmesh.session.v1.session_pb2 import Session
 from spawnmesh_client.client import connect
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.spans import Span
 
-from spawnmesh_devstack import demo_report, traces
+from spawnmesh_devstack import demo_summary, traces
 from spawnmesh_devstack.console import sign_in_link
 from spawnmesh_devstack.demo_agents import TASK, profiles, with_approval, with_published_figures
 from spawnmesh_devstack.demo_budget import first_budget
@@ -28,7 +27,6 @@ from spawnmesh_devstack.demo_document import (
     Document,
     common_checks,
     document,
-    receipt_of,
     story_checks,
     with_checks,
 )
@@ -36,20 +34,20 @@ from spawnmesh_devstack.demo_evidence import DEPLOYABLES, leftovers
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.demo_job import Done, Job, delete_family, deliveries, do_job, pause_plugin
 from spawnmesh_devstack.demo_small import make_note, small_checks, small_job
+from spawnmesh_devstack.demo_stage import DemoStage, Shown, open_stage
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY, SMOLLM2, Choice, ModelKind, choose
 from spawnmesh_devstack.running_mesh import MeshOfUp, open_running_mesh
 from spawnmesh_devstack.span_file import load_spans
 from spawnmesh_devstack.thinking import open_thinking_stack
+from spawnmesh_devstack.typed_command import typed_command
 from spawnmesh_devstack.up import TENANT
 
 _SCRIPTED_SECONDS = 90.0
 _REAL_SECONDS = 600.0
 _POLL_SECONDS = 0.2
 _SETTLE_SECONDS = 30.0
-_HOW_TO_SEE_IT = (
-    "To look at it in the console, start `spawnmesh up`, and run `spawnmesh demo` in another terminal."
-)
+_TUTORIAL = Path("docs/tutorial.md")
 
 T = TypeVar("T")
 
@@ -71,10 +69,10 @@ class DemoResult:
 
 
 async def run_demo(
-    console: Console, *, data: Path | None, model: str | None, environment: Mapping[str, str], quiet: bool
+    console: Console, *, data: Path | None, model: str | None, environment: Mapping[str, str], shown: Shown
 ) -> DemoResult:
-    """Do the job, and print it unless `quiet`: on the mesh that runs on `data`, where its sessions
-    stay to be looked at, or else on a mesh of its own, which is stopped.
+    """Do the job, and print as much of it as is to be `shown`: on the mesh that runs on `data`,
+    where its sessions stay to be looked at, or else on a mesh of its own, which is stopped.
 
     Raises StackError if the job could not be done. In that case, and if a check fails, the logs of
     its own mesh are kept and their path is printed.
@@ -82,9 +80,9 @@ async def run_demo(
     home = Path(tempfile.mkdtemp(prefix="spawnmesh-demo-"))
     keep = False
     try:
-        stage = _DemoStage(console, home, quiet=quiet)
-        async with open_running_mesh(data) if data else nullcontext() as mesh:
-            report = await (_run_beside(stage, mesh) if mesh else _run_alone(stage, model, environment))
+        with open_stage(console, home, shown) as stage:
+            async with open_running_mesh(data) if data else nullcontext() as mesh:
+                report = await (_run_beside(stage, mesh) if mesh else _run_alone(stage, model, environment))
         failed = [check["name"] for check in report["checks"] if check["required"] and not check["passed"]]
         keep = bool(failed)
     except StackError:
@@ -99,30 +97,7 @@ async def run_demo(
     return DemoResult(report, failed)
 
 
-@dataclass(frozen=True)
-class _DemoStage:
-    """The terminal, the directory for files, and the time of the begin."""
-
-    console: Console
-    home: Path
-    quiet: bool
-    began: float = field(default_factory=time.monotonic)
-    tenant_id: str = field(default_factory=lambda: f"demo-{SystemRandom().getrandbits(40):x}")
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    def say(self, line: str) -> None:
-        self.console.print(f"{self.seconds:5.1f} s  {line}", style="dim", highlight=False)
-
-    def spawned(self, session: Session) -> None:
-        self.say(f"{session.agent_id} spawned, with {session.receipt.count} files")
-        if not self.quiet:
-            demo_report.show_receipt(self.console, receipt_of(session))
-
-
-async def _run_alone(stage: _DemoStage, model: str | None, environment: Mapping[str, str]) -> Document:
+async def _run_alone(stage: DemoStage, model: str | None, environment: Mapping[str, str]) -> Document:
     """Do the job on a mesh of its own, and prove that nothing is left of it."""
     console, tenant_id = stage.console, stage.tenant_id
     choice = await choose(environment, model)
@@ -148,13 +123,22 @@ async def _run_alone(stage: _DemoStage, model: str | None, environment: Mapping[
     report = document(done, told, spans, kept, left, model=choice.name)
     checks = [*plan.judge(report, done), *common_checks(report)]
     report = with_checks(report, checks, stage.seconds)
-    if not stage.quiet:
-        _show(console, report, done, spans)
-    console.print(_HOW_TO_SEE_IT, soft_wrap=True)
+    stage.show(report, done, spans)
+    _show_next(stage)
     return report
 
 
-async def _run_beside(stage: _DemoStage, mesh: MeshOfUp) -> Document:
+def _show_next(stage: DemoStage) -> None:
+    command = typed_command()
+    steps = [(f"{command} up", "a mesh that stays, for `demo` and its console")]
+    if stage.shown is Shown.SCREEN:
+        steps.insert(0, (f"{command} demo --verbose", "transcript, trace, all checks"))
+    demo_summary.show_next(stage.console, steps)
+    if _TUTORIAL.exists():
+        stage.console.print(f"The tutorial is {_TUTORIAL}: from nothing to a plugin and a worker.")
+
+
+async def _run_beside(stage: DemoStage, mesh: MeshOfUp) -> Document:
     """Do the job on the mesh that is up, and leave its sessions there."""
     console, tenant_id = stage.console, stage.tenant_id
     model = await _primary(mesh)
@@ -169,8 +153,7 @@ async def _run_beside(stage: _DemoStage, mesh: MeshOfUp) -> Document:
     path = f"/sessions/{done.parent.session_id}"
     report["console"] = f"{mesh.console}{path}" if mesh.console else ""
     report = with_checks(report, [*plan.judge(report, done), *common_checks(report)], stage.seconds)
-    if not stage.quiet:
-        _show(console, report, done, spans)
+    stage.show(report, done, spans)
     if mesh.console:
         console.print(f"See it in the console. The link signs in once, to the tenant {tenant_id}:")
         token = mesh.client_token(tenant_id)
@@ -238,14 +221,3 @@ def _small(files: Path, choice: Choice) -> Plan:
             report, done.transcripts[done.parent.session_id], password, choice
         ),
     )
-
-
-def _show(console: Console, report: Document, done: Done, spans: Sequence[Span]) -> None:
-    demo_report.show_sessions(console, report)
-    demo_report.show_published(console, report)
-    parent = done.parent
-    title = f"Transcript of the {parent.agent_id}, as it is stored"
-    demo_report.show_transcript(console, title, done.transcripts[parent.session_id])
-    demo_report.show_attempts(console, report)
-    demo_report.show_trace(console, report, spans)
-    demo_report.show_end(console, report)

@@ -1,7 +1,6 @@
 """A mesh that runs until it is told to stop."""
 
 import asyncio
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,11 @@ from spawnmesh_devstack.restarts import restart_ended
 from spawnmesh_devstack.scraping import ports_from
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.thinking import open_thinking_stack
+from spawnmesh_devstack.typed_command import typed_command
 
 TENANT = "demo"
 _USUAL_DATA = Path(".data")
-_TYPED_COMMAND = "SPAWNMESH_COMMAND"
-"""The variable of the command as a person has to type it: `make` sets it to a path in `.venv`."""
+_EXAMPLE_FILE = Path("README.md")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ async def start_gateway(
 
 def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
     where = "" if data == _USUAL_DATA else f"SPAWNMESH_DATA={shlex.quote(str(stack.data_dir))} "
-    command = os.environ.get(_TYPED_COMMAND, "spawnmesh")
+    command = typed_command()
     table = Table("service", "address", title="The mesh is up", title_justify="left")
     for service, target in stack.targets.items():
         table.add_row(service, target)
@@ -148,8 +147,8 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
     console.print(f"Agents think with {choice.description}.")
     console.print(f"\nA client's token for the tenant {TENANT}, for twelve hours:")
     console.print(Text(stack.client_token(TENANT)), soft_wrap=True)
-    console.print("\nA first call, in another terminal:")
-    console.print(
-        Text(f"{where}{command} spawn 'What is in the file?' --attach README.md --wait"), soft_wrap=True
-    )
+    console.print("\nA first call, in another terminal, in this directory:")
+    has_file = _EXAMPLE_FILE.exists()
+    task = f"'What is in the file?' --attach {_EXAMPLE_FILE}" if has_file else "'Say hello.'"
+    console.print(Text(f"{where}{command} spawn {task} --wait"), soft_wrap=True)
     console.print("\nCtrl-C stops the mesh. A process that ends by itself is started again.")

@@ -18,6 +18,7 @@ from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
+from spawnmesh_postgres.errors import is_outdated_plan
 from spawnmesh_postgres.pipelines import Statement, open_pipeline, queue, run_transaction
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 from spawnmesh_postgres.probed_pool import ProbedPool
@@ -133,6 +134,7 @@ class Database:
         self._metrics = metrics
         # The times of request and acquisition.
         self._in_use: dict[Connection, tuple[float, float]] = {}
+        self._renewed = 0.0  # The time since which all plans are those of the current schema.
 
     @property
     def in_use(self) -> int:
@@ -145,11 +147,16 @@ class Database:
 
         Raises OperationalError if no connection can be made although the pool is not exhausted, and
         ServerSilent at once while the server does not answer. A connection to a read-only server is
-        closed, since a new one may lead to another server or start with other settings.
+        closed, since a new one may lead to another server or start with other settings. After a
+        migration that changed the columns of a prepared statement, all are replaced.
         """
         connection = await self._acquire()
         try:
             yield connection
+        except psycopg.errors.FeatureNotSupported as error:
+            if is_outdated_plan(error):
+                await self._renew(connection)
+            raise
         except psycopg.errors.ReadOnlySqlTransaction:
             await connection.close()
             raise
@@ -174,6 +181,13 @@ class Database:
         self._in_use[connection] = (requested, perf_counter())
         self._metrics.acquired()
         return connection
+
+    async def _renew(self, connection: Connection) -> None:
+        """Replace all connections, unless that happened since this one was taken."""
+        _, acquired = self._in_use[connection]
+        if acquired > self._renewed:
+            self._renewed = perf_counter()
+            await self._pool.drain()
 
     async def _release(self, connection: Connection) -> None:
         requested, acquired = self._in_use.pop(connection)
@@ -297,7 +311,7 @@ class Database:
             # run again.
             await _roll_back(connection)
             rows = await run_transaction(connection, scope, statements, prepare=False)
-            await connection.close()
+            await self._renew(connection)
             return rows
         except psycopg.errors.ReadOnlySqlTransaction:
             await connection.close()  # As in `_connection`.

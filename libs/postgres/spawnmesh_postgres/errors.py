@@ -28,6 +28,11 @@ _NODE_LOST = "failure on connection marked as essential"
 _NOT_IN_ENCODING = errors.CharacterNotInRepertoire.sqlstate
 
 
+def is_outdated_plan(error: BaseException) -> bool:
+    """Return whether a migration changed the columns of a prepared statement, which did not run."""
+    return isinstance(error, errors.FeatureNotSupported) and "cached plan" in str(error)
+
+
 def translate(error: BaseException) -> MeshError | None:
     """Return the refusal for a failure of psycopg, by its class and SQLSTATE; None for
     an internal error.
@@ -51,9 +56,13 @@ def translate(error: BaseException) -> MeshError | None:
             "the transaction conflicts with another one; call again",
             retry_after_seconds=0.05,
         )
-    if isinstance(error, errors.FeatureNotSupported) and "cached plan" in str(error):
+    # Clients repeat it by themselves, since it is no conflict: an upgrade fails no call.
+    if is_outdated_plan(error):
         return MeshError(
-            Reason.CONFLICT, "the schema has just been migrated; call again", retry_after_seconds=0.05
+            Reason.DEPENDENCY_UNAVAILABLE,
+            "the schema has just been migrated; call again",
+            retry_after_seconds=0.05,
+            facts={"dependency": "PostgreSQL"},
         )
     if isinstance(error, errors.UndefinedTable) and _ON_NODE in (error.diag.context or ""):
         return MeshError(Reason.CONFLICT, "a shard has just been moved; call again", retry_after_seconds=0.05)

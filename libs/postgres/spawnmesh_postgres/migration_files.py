@@ -8,7 +8,8 @@ from importlib.resources import files
 CHECKSUMS = "_yoyo_checksum"
 """The table with the checksums of the applied migrations, beside the table of yoyo."""
 
-_CONTRACTS = re.compile(r"^-- contracts\b", re.MULTILINE)
+CONTRACTS = re.compile(r"^-- contracts\b", re.MULTILINE)
+"""The mark of a migration that removes something that earlier releases need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,6 @@ def migration_files(package: str) -> tuple[MigrationFile, ...]:
             text = "\n".join(file.read_text(encoding="utf-8").splitlines())
             digest = hashlib.sha256(text.encode()).hexdigest()
             found.append(
-                MigrationFile(file.name.removesuffix(".sql"), digest, _CONTRACTS.search(text) is not None)
+                MigrationFile(file.name.removesuffix(".sql"), digest, CONTRACTS.search(text) is not None)
             )
     return tuple(sorted(found, key=lambda one: one.migration_id))

@@ -7,6 +7,7 @@ import pytest
 from psycopg_pool import PoolTimeout
 from spawnmesh_core.dependency_watch import DependencyDown, DependencyFault
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import ALL_TENANTS, Database, open_database, switch_tenant
@@ -328,24 +329,34 @@ async def test_called_statement_whose_row_a_migration_widens_goes_on(
             await owner.execute("alter table notes drop column colour")
 
 
-async def test_transaction_whose_rows_a_migration_widens_is_refused_as_one_to_repeat(
+async def test_transaction_whose_rows_a_migration_widens_is_refused_once_for_all_connections(
     database: Database, dsn: ServiceDsn
 ) -> None:
-    async with (
-        await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner,
-        database._connection() as link,
-    ):
-        for _ in range(8):
-            await link.execute("select * from notes")
+    """Clients repeat the call by themselves. It is not refused on the next connection again."""
+    ready = asyncio.Barrier(2)
+
+    async def prepare() -> None:
+        async with database.transaction("acme") as link:
+            await ready.wait()  # Each has a connection of its own.
+            for _ in range(8):
+                await link.execute("select * from notes")
+
+    async with await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner:
+        await asyncio.gather(prepare(), prepare())
         await owner.execute("alter table notes add column colour text")
         try:
             with pytest.raises(psycopg.errors.FeatureNotSupported) as caught:
-                await link.execute("select * from notes")
+                async with database.transaction("acme") as link:
+                    await link.execute("select * from notes")
+            for _ in range(6):
+                async with database.transaction("acme") as link:
+                    await link.execute("select * from notes")
         finally:
             await owner.execute("alter table notes drop column colour")
     refusal = translate(caught.value)
     assert refusal is not None
-    assert refusal.reason is Reason.CONFLICT
+    assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
+    assert refusal.status is Status.UNAVAILABLE, "clients repeat it"
     assert translate(psycopg.errors.FeatureNotSupported("there is no such feature")) is None
 
 

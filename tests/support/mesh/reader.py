@@ -19,12 +19,14 @@ _PROFILE = AgentProfile(
 )
 
 
-async def read_code_word(stack: Stack, code_word: str, *, stubs: bool) -> tuple[str, list[Entry]]:
-    """Return the answer of the reader, and its transcript.
+async def read_code_word(
+    stack: Stack, code_word: str, *, stubs: bool, tenant: str = ""
+) -> tuple[str, list[Entry]]:
+    """Return the answer of the reader in a new tenant, and its transcript.
 
     The files after the first are so long that the first result is no longer recent.
     """
-    tenant = f"t-{uuid4().hex[:12]}"
+    tenant = tenant or f"t-{uuid4().hex[:12]}"
     settings = TenantSettings(transcripts=TranscriptSettings(stub_large_tool_payloads=stubs))
     lines = [f"line {number} of a long file that says nothing at all\n" for number in range(1_000)]
     first = [*lines[:200], f"the code word is {code_word}\n", *lines[:100]]
