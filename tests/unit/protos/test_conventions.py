@@ -14,6 +14,7 @@ REQUEST_IDS = {
     "CollectGarbage",
     "CompactTranscript",
     "CreateTranscript",
+    "DeleteTenant",
     "DispatchBeforeAgentFinalize",
     "InterruptRun",
     "PublishFiles",
