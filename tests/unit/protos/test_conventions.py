@@ -110,6 +110,44 @@ def test_what_identifies_the_repeat_of_a_call_is_its_request_id() -> None:
     assert others == OTHER_KEYS.keys()
 
 
+def chunk_of(method: MethodDescriptor) -> Descriptor | None:
+    """Return the message of the pieces of a transfer to the mesh; None for another RPC."""
+    parts = method.input_type.fields_by_name
+    return parts["chunk"].message_type if "chunk" in parts else None
+
+
+def has_durable_bytes(answer: Descriptor) -> bool:
+    """Return whether the answer, or the resource in it, counts the bytes that are durable."""
+    inner = [field.message_type for field in answer.fields if field.message_type is not None]
+    return any(type_of(one, "durable_bytes") == FieldDescriptor.TYPE_INT64 for one in (answer, *inner))
+
+
+def test_a_transfer_to_the_mesh_is_a_spec_chunks_with_offsets_and_finish() -> None:
+    sending = [method for method in METHODS if method.client_streaming]
+    assert {method.name for method in sending} == {"UploadFile", "ImportTranscript"}
+    for method in sending:
+        assert not method.server_streaming, method.name
+        assert [field.name for field in method.input_type.fields] == ["spec", "chunk", "finish"]
+        assert {field.containing_oneof.name for field in method.input_type.fields} == {"message"}
+        chunk = chunk_of(method)
+        assert chunk is not None
+        assert type_of(chunk, "offset") == FieldDescriptor.TYPE_INT64, method.name
+        assert type_of(chunk, "data") == FieldDescriptor.TYPE_BYTES, method.name
+        assert has_durable_bytes(method.output_type), method.name
+
+
+def test_a_transfer_from_the_mesh_begins_at_a_position() -> None:
+    reading = [
+        method
+        for method in METHODS
+        if method.server_streaming and type_of(method.output_type, "data") == FieldDescriptor.TYPE_BYTES
+    ]
+    assert {method.name for method in reading} == {"ReadFile", "GetBlob", "ExportTranscript"}
+    for method in reading:
+        names = set(method.input_type.fields_by_name)
+        assert "offset" in names or {"after_seq", "incarnation"} <= names, method.name
+
+
 def _ending(field: FieldDescriptor) -> str:
     return "_times" if field.is_repeated else "_time"
 
