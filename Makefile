@@ -183,8 +183,7 @@ dashboards: $(READY) ## Write Grafana's JSON of the dashboards in deploy/dashboa
 	@python -m deploy.dashboards
 
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py deploy/dashboards/*.py
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/% libs/spawnmesh/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/% libs/spawnmesh/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py deploy/dashboards/*.py
 
 imports: $(READY)
 	@lint-imports

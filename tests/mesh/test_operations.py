@@ -22,6 +22,7 @@ VOCABULARY = "settings.transcripts.token_vocabulary"
 _HELD = "select from transcript.transcripts where tenant_id = %s for update"
 _BLOCKED = "select count(*) > 0 from pg_stat_activity where %s = any (pg_blocking_pids(pid))"
 _DUE = "update transcript.jobs set due_time = now() where tenant_id = %s and kind = 'operation'"
+_DUE_AT_SESSION = "update session.jobs set due_time = now() where tenant_id = %s and kind = 'operation'"
 _TRIES = "select step_count, total_count from transcript.operations where tenant_id = %s"
 
 
@@ -64,6 +65,56 @@ async def test_operation_outlives_its_killed_worker(stack: Stack) -> None:
     assert row == (1, counted.examined_entry_count)
     assert counted.examined_entry_count > 2
     assert counted.token_vocabulary == "cl100k_base"
+
+
+async def test_deletion_of_a_tenant_outlives_the_killed_service_and_its_worker(
+    stack: Stack, gateway: str, commands: Commands
+) -> None:
+    tenant_id = await new_tenant(stack)
+    targets = {name: stack.targets[name] for name in ("session", "transcript")}
+    async with connect_wire(**targets, token=stack.client_token(tenant_id)) as client:
+        await client.spawn("Say hello.", wait_seconds=60)
+    token = stack.admin_token()
+    options = ["--session-target", stack.targets["session"]]
+    environment = {"SPAWNMESH_TOKEN": token}
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn, autocommit=True) as database:
+
+        async def is_blocked() -> bool:
+            row = await (await database.execute(_BLOCKED, (holder,))).fetchone()
+            return row is not None and bool(row[0])
+
+        async with held_transcripts(stack, tenant_id) as holder:
+            code, shown, problem = await commands.run(
+                *options, "tenant", "delete", tenant_id, "--yes", "--no-wait", "--json", env=environment
+            )
+            assert (code, problem) == (0, "")
+            started = json.loads(shown)
+            assert (started["done"], started["method"]) == (False, "DeleteTenant")
+            name = started["name"]
+            deleting = asyncio.create_task(
+                commands.run(*options, "tenant", "delete", tenant_id, "--yes", "--json", env=environment)
+            )
+            await eventually(is_blocked)  # A step purges transcript.
+            await stack.processes["session-worker"].kill()
+            await stack.processes["session"].kill()
+        await database.execute(_DUE_AT_SESSION, (tenant_id,))  # The claim would end after 30 s.
+        await stack.restart("session")
+        await stack.restart("session-worker")
+    code, shown, problem = await deleting  # It has waited over the restart.
+    assert (code, problem) == (0, "")
+    tenant = json.loads(shown)
+    assert (tenant["tenant_id"], tenant["state"]) == (tenant_id, "TENANT_STATE_DELETED")
+    answer = await request(gateway, "GET", f"/v1/{name}:wait?timeout=60s", token=token)
+    done = answer.as_json
+    assert (answer.status, done["done"]) == (200, True), done
+    response = done["response"]
+    assert isinstance(response, dict)
+    assert response["tenant"]["deletion"]["deleted_transcript_count"] == "1"
+    refused = await request(gateway, "POST", f"/v1/{name}:cancel", token=token, body={})
+    assert refused.status == 200  # It is done.
+    repeat = f"/v1/tenants/{tenant_id}?request_id={started['request']['request_id']}"
+    again = await request(gateway, "DELETE", repeat, token=token)
+    assert (again.status, again.as_json) == (200, done)
 
 
 async def test_operation_is_followed_by_http_and_by_the_command(

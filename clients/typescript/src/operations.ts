@@ -95,6 +95,8 @@ export interface OperationView<R extends OperationResponse = OperationResponse> 
   readonly createTime: Date | undefined;
   readonly endTime: Date | undefined;
   readonly cancelTime: Date | undefined;
+  /** False if `cancel` is refused, as for the deletion of a tenant. */
+  readonly isCancellable: boolean;
   /** As far as it is known while the operation is not done. Absent before the first step. */
   readonly response: R | undefined;
   /** If it failed or was cancelled. */
@@ -283,6 +285,7 @@ function viewOf<R extends OperationResponse>(operation: WireOperation): Operatio
     createTime: dateOf(metadata?.createTime),
     endTime: dateOf(metadata?.endTime),
     cancelTime: dateOf(metadata?.cancelTime),
+    isCancellable: metadata?.isCancellable ?? false,
     response: packed && (responseOf(packed) as R),
     error: result.case === "error" ? errorOf(result.value) : undefined,
   };

@@ -288,7 +288,7 @@ export class Webhooks {
     for (;;) {
       const answer = await this.#services.webhook.replayWebhookDeliveries({ name, messages });
       count += answer.replayedCount;
-      if (!answer.hasMore) return count;
+      if (!answer.isPartial) return count;
     }
   }
 }

@@ -211,7 +211,7 @@ test("a replay goes on while there are more messages", async (t) => {
   const webhooks = await webhooksOf(t, {
     replayWebhookDeliveries: (request: ReplayWebhookDeliveriesRequest) => {
       requests.push(request);
-      return { replayedCount: 1000, hasMore: requests.length < 3 };
+      return { replayedCount: 1000, isPartial: requests.length < 3 };
     },
   });
   assert.equal(await webhooks.replayFailed("a", TIME), 3000);

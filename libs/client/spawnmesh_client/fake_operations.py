@@ -111,7 +111,7 @@ class FakeOperations:
             )
         name = f"{_PREFIX}{new_id(IdKind.OPERATION)}"
         metadata = rpc.OperationMetadata(
-            method=method, subject=_SUBJECT, create_time=now(), update_time=now()
+            method=method, subject=_SUBJECT, create_time=now(), update_time=now(), is_cancellable=True
         )
         metadata.request.Pack(request)
         started = self._started[name] = _Started(Operation(name=name), metadata, request)

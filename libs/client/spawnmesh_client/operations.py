@@ -47,6 +47,7 @@ class OperationFields:
     failed or was cancelled. `response` is the message of the contract that the operation answers:
     as far as it is known while it is not `done`, None before the first step. `retry_reason` says
     why the newest step failed, if it is tried again. `total_count` is 0 as long as it is not known.
+    `cancel` is refused if it is not `is_cancellable`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class OperationFields:
     create_time: datetime
     end_time: datetime | None
     cancel_time: datetime | None
+    is_cancellable: bool
     response: Message | None
     error: MeshError | None
 
@@ -169,6 +171,7 @@ def operation_view(operation: OperationMessage, wire: WireMesh) -> Operation:
         create_time=metadata.create_time.ToDatetime(UTC),
         end_time=metadata.end_time.ToDatetime(UTC) if metadata.HasField("end_time") else None,
         cancel_time=metadata.cancel_time.ToDatetime(UTC) if metadata.HasField("cancel_time") else None,
+        is_cancellable=metadata.is_cancellable,
         response=response_of(operation),
         error=error_of_status(operation.error) if operation.HasField("error") else None,
         _wire=wire,
@@ -176,12 +179,18 @@ def operation_view(operation: OperationMessage, wire: WireMesh) -> Operation:
 
 
 async def run_operation(
-    peer: TokenPeer, method: Any, request: Any, on_progress: OnOperation = ignore_progress
+    peer: TokenPeer,
+    method: Any,
+    request: Any,
+    on_progress: OnOperation = ignore_progress,
+    *,
+    timeout_seconds: float | None = None,
 ) -> OperationMessage:
     """Start an operation by a call that may be repeated, and wait until it is done.
 
     Call `on_progress` after the start and every few seconds. Raises MeshError if it cannot be
-    started; an operation that fails is returned.
+    started, and DEADLINE_EXCEEDED if it is not done after the timeout; an operation that fails is
+    returned.
     """
     retry = RetryPolicy(_RETRY_SECONDS)
     while True:
@@ -192,7 +201,9 @@ async def run_operation(
             await retry.wait_before_next(error)
             continue
         on_progress(operation)
-        return await wait_operation(peer, operation.name, on_progress=on_progress)
+        return await wait_operation(
+            peer, operation.name, timeout_seconds=timeout_seconds, on_progress=on_progress
+        )
 
 
 async def wait_operation(

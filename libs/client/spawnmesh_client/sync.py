@@ -242,7 +242,7 @@ class SyncTenants(_Group):
     settings = _blocking(Tenants.settings)
     list = _blocking(Tenants.list)
     status = _blocking(Tenants.status)
-    delete = _blocking(Tenants.delete)
+    delete = _operation(Tenants.delete)
 
 
 class SyncWebhooks(_Group):

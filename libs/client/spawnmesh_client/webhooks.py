@@ -207,10 +207,10 @@ class Webhooks:
         how many were queued. Raises NotFound.
         """
         request = rpc.ReplayWebhookDeliveriesRequest(name=name, failed_since_time=stamp_of(since))
-        count, has_more = 0, True
-        while has_more:
+        count, is_partial = 0, True
+        while is_partial:
             answer = await self._peer.unary(self._stub.ReplayWebhookDeliveries, request)
-            count, has_more = count + answer.replayed_count, answer.has_more
+            count, is_partial = count + answer.replayed_count, answer.is_partial
         return count
 
     @property

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from google.longrunning.operations_pb2 import Operation as OperationMessage
 from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ReferencedFile
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
@@ -329,13 +330,9 @@ class WireMesh:
         request = tenant_rpc.GetTenantStatusRequest(tenant_id=tenant_id)
         return (await self._session.unary(self._tenants.GetTenantStatus, request)).services
 
-    async def delete_tenant(self, tenant_id: str) -> tenant_pb2.Tenant:
-        """Begin to delete the tenant with all its data; `tenant` returns the progress.
-
-        For operators.
-        """
-        request = tenant_rpc.DeleteTenantRequest(tenant_id=tenant_id)
-        return (await self._session.unary(self._tenants.DeleteTenant, request)).tenant
+    async def delete_tenant(self, request: tenant_rpc.DeleteTenantRequest) -> OperationMessage:
+        """Start the operation that deletes a tenant with all its data. For operators."""
+        return await self._session.unary(self._tenants.DeleteTenant, request)
 
     async def tenants(self) -> Sequence[tenant_pb2.Tenant]:
         """Return every tenant, by id. For operators."""

@@ -105,6 +105,7 @@ class Reason(StrEnum):
     WEBHOOK_COUNT_EXCEEDED = auto()
     SCHEDULE_COUNT_EXCEEDED = auto()
     OPERATION_COUNT_EXCEEDED = auto()
+    OPERATION_NOT_CANCELLABLE = auto()
     RUN_TIMEOUT = auto()
     ATTEMPTS_EXHAUSTED = auto()
     KILLED = auto()

@@ -87,6 +87,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.TRANSCRIPT_DELETED,
         Reason.IMPORT_OFFSET_DIFFERS,
         Reason.TIER_DISABLED,
+        Reason.OPERATION_NOT_CANCELLABLE,
         Reason.MODEL_REFUSED,
         Reason.GRANT_MISSING,
         Reason.ENDPOINT_NOT_ALLOWED,

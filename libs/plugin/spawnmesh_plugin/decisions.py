@@ -28,14 +28,14 @@ def go_on() -> pb.FinalizeDecision:
     return decision
 
 
-def revise(reason: str, *, idempotency_key: str = "", max_attempts: int = 1) -> pb.FinalizeDecision:
+def revise(reason: str, *, objection_key: str = "", max_attempts: int = 1) -> pb.FinalizeDecision:
     """Answer `before_agent_finalize`: send the draft back with the reason.
 
     With a key, the objection is granted at most `max_attempts` times in a run and then ignored.
     """
-    attempts = max_attempts if idempotency_key else 0
+    attempts = max_attempts if objection_key else 0
     return pb.FinalizeDecision(
-        revise=pb.Revise(reason=reason, idempotency_key=idempotency_key, max_attempts=attempts)
+        revise=pb.Revise(reason=reason, objection_key=objection_key, max_attempts=attempts)
     )
 
 

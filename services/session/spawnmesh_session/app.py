@@ -22,7 +22,11 @@ from spawnmesh_postgres.jobs.servicer import add_jobs
 from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
-from spawnmesh_runtime.caller import caller_scope
+from spawnmesh_postgres.long_running.operations import Operations
+from spawnmesh_postgres.long_running.runner import OperationRunner
+from spawnmesh_postgres.long_running.servicer import GOOGLE_NAME, OPERATION_SERVICE, add_operations
+from spawnmesh_postgres.long_running.store import CHANNEL as OPERATIONS_CHANNEL
+from spawnmesh_runtime.caller import caller_role, caller_scope
 from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import open_peer
@@ -37,6 +41,7 @@ from spawnmesh_session.clients.transcript_watches import TranscriptWatches, open
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.budget_jobs import BudgetJobs
+from spawnmesh_session.jobs.carry_operations import TenantSteps
 from spawnmesh_session.jobs.clean_ups import CleanUps
 from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.kinds import make_kinds
@@ -61,6 +66,7 @@ from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.member_watch import WatchSource
 from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.model_call_counting import ModelCallCounter
+from spawnmesh_session.operations.operation_types import OPERATION_TYPES
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
 from spawnmesh_session.operations.run_change_hints import RunChangeHints
 from spawnmesh_session.operations.run_claiming import RunClaimer
@@ -147,6 +153,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
                     JOBS_CHANNEL,
                     revoked_tokens.CHANNEL,
                     tenants.CALL_LIMITS_CHANNEL,
+                    OPERATIONS_CHANNEL,
                 ),
             )
         )
@@ -259,6 +266,8 @@ def make_server(
     add_ScheduleServiceServicer_to_server(ScheduleServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
     add_jobs(server, components.database)
+    add_operations(server, deps.operations, caller_role)
+    server.serve_also_as(GOOGLE_NAME, OPERATION_SERVICE)
     add_audit(server, components.database, "session", caller_scope)
     add_TokenServiceServicer_to_server(TokenServicer(deps), server)
     server.on_drain(revocations.close)
@@ -328,6 +337,7 @@ def make_dependencies(
         tenant_classes=settings.tenant_classes,
         max_token_lifetime=timedelta(seconds=settings.max_token_lifetime_seconds),
         watch_limit=watch_limit,
+        operations=Operations("session", database, components.listener, OPERATION_TYPES),
         watch_source=WatchSource(database, components.listener, watch_limit, components.watches),
     )
 
@@ -369,7 +379,6 @@ def make_job_worker(components: Components, settings: SessionSettings) -> JobWor
             components.database,
             components.undo,
             components.deleter,
-            components.purge,
             components.settings_push,
         ),
         BudgetJobs(
@@ -377,6 +386,11 @@ def make_job_worker(components: Components, settings: SessionSettings) -> JobWor
             BudgetWaits(components.database, components.terminator),
         ),
         ScheduleJobs(components.database, components.scheduled),
+        OperationRunner(
+            "session",
+            components.database,
+            TenantSteps(components.database, components.purge).by_method(),
+        ),
         settings.worker_concurrency,
     )
     return JobWorker(

@@ -215,8 +215,9 @@ async def test_a_deletion_is_followed_to_its_end(
 ) -> None:
     path = f"{LIST}/{tenant.tenant_id}"
     async with held_settings(tenant):
-        await operators.tenants.delete(tenant.tenant_id)
+        operation = await operators.tenants.delete(tenant.tenant_id)
         page = await read(operator, path)
+        assert f"Operation running started by {operation.subject} {operation.name}" in page.text
         assert "State being deleted" in page.text
         assert "Deletion requested" in page.text
         assert "The tenant is being deleted." in page.text
@@ -231,6 +232,7 @@ async def test_a_deletion_is_followed_to_its_end(
 
     await hurried(tenant, is_deleted)
     page = await read(operator, path)
+    assert f"Operation done started by {operation.subject} {operation.name}" in page.text
     assert "Killed 0 runs Removed 0 sessions, 0 transcripts, 0 objects" in page.text
     for service in SERVICES:
         assert f"purged {service} – nothing purge began" in page.text

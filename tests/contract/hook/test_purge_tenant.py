@@ -64,7 +64,7 @@ async def filled(mesh: HookMesh, replica: Peer) -> Tenant:
     tenant = mesh.tenant(replica)
     plugin = await mesh.plugin()
     again = revise("once more")
-    again.revise.idempotency_key, again.revise.max_attempts = "k", 1
+    again.revise.objection_key, again.revise.max_attempts = "k", 1
     plugin.says(ALLOW, again)
     await tenant.register("gate", plugin.endpoint, SPAWN, FINALIZE)
     await tenant.register("observer", DEAD_ENDPOINT, ENDED)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh.hook.v1.revision_pb2 import REVISION_CAP_IDEMPOTENCY_KEY, REVISION_CAP_RUN, CappedRevision
+from spawnmesh.hook.v1.revision_pb2 import REVISION_CAP_OBJECTION_KEY, REVISION_CAP_RUN, CappedRevision
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -34,7 +34,7 @@ NOT_VALID = {"failed", "skipped"}
 
 def keyed(key: str, attempts: int = 0) -> decisions.FinalizeDecision:
     return decisions.FinalizeDecision(
-        revise=decisions.Revise(reason=f"because of {key}", idempotency_key=key, max_attempts=attempts)
+        revise=decisions.Revise(reason=f"because of {key}", objection_key=key, max_attempts=attempts)
     )
 
 
@@ -80,10 +80,10 @@ class RunModel:
                 break
             if decision.HasField("revise"):
                 wanted = decision.revise
-                if wanted.idempotency_key and self.attempts[name, wanted.idempotency_key] >= (
+                if wanted.objection_key and self.attempts[name, wanted.objection_key] >= (
                     wanted.max_attempts or 1
                 ):
-                    capped[name] = REVISION_CAP_IDEMPOTENCY_KEY
+                    capped[name] = REVISION_CAP_OBJECTION_KEY
                 else:
                     capped[name] = REVISION_CAP_RUN
                     revises.append((name, wanted))
@@ -91,7 +91,7 @@ class RunModel:
             expected.capped_revisions.extend(map(by, capped.items()))
         else:
             self.granted += 1
-            self.attempts.update((name, wanted.idempotency_key) for name, wanted in revises)
+            self.attempts.update((name, wanted.objection_key) for name, wanted in revises)
             expected.decision.CopyFrom(revise("\n\n".join(wanted.reason for _, wanted in revises)))
             expected.decided_by.extend(name for name, _ in revises)
             expected.revision_number = self.granted

@@ -111,7 +111,7 @@ async def test_RelayNativeStop__a_worker_reads_a_large_event(mesh: HookMesh, ten
 
 def keyed(key: str, attempts: int = 0) -> decisions.FinalizeDecision:
     return decisions.FinalizeDecision(
-        revise=decisions.Revise(reason=f"because of {key}", idempotency_key=key, max_attempts=attempts)
+        revise=decisions.Revise(reason=f"because of {key}", objection_key=key, max_attempts=attempts)
     )
 
 

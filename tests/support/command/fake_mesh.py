@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 from opentelemetry.trace import NoOpTracer
+from spawnmesh.operations.v1.operation_service_pb2_grpc import add_OperationServiceServicer_to_server
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1.approval_service_pb2_grpc import add_ApprovalServiceServicer_to_server
@@ -269,6 +270,7 @@ def add_sessions(
     def add(server: MeshServer) -> None:
         add_SessionServiceServicer_to_server(sessions, server)
         add_TenantServiceServicer_to_server(tenants, server)
+        add_OperationServiceServicer_to_server(tenants, server)
         add_TokenServiceServicer_to_server(tokens or FakeTokens(), server)
         add_ApprovalServiceServicer_to_server(approvals or FakeApprovals(), server)
 

@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.longrunning.operations_pb2 import Operation
 from spawnmesh.errors.v1 import reason_pb2
+from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
+from spawnmesh.operations.v1.operation_service_pb2_grpc import OperationServiceServicer
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
 from spawnmesh.session.v1 import token_service_pb2 as token_rpc
@@ -15,7 +18,7 @@ from spawnmesh_runtime.caller import current_caller
 
 
 @dataclass
-class FakeTenants(TenantServiceServicer):
+class FakeTenants(TenantServiceServicer, OperationServiceServicer):
     """Keep tenants in memory, each with one agent.
 
     A deletion is done when it was read `deletion_looks` times. No page of a list has more than
@@ -72,7 +75,27 @@ class FakeTenants(TenantServiceServicer):
 
     async def DeleteTenant(self, request: Any, context: Any) -> Any:
         self.deleting.setdefault(request.tenant_id, 0)
-        return tenant_rpc.DeleteTenantResponse(tenant=self._deleted(request.tenant_id))
+        return self._operation(request)
+
+    async def WaitOperation(self, request: Any, context: Any) -> Any:
+        tenant_id = request.name.split("/")[3]
+        self.deleting[tenant_id] += 1
+        return self._operation(tenant_rpc.DeleteTenantRequest(tenant_id=tenant_id))
+
+    def _operation(self, request: tenant_rpc.DeleteTenantRequest) -> Operation:
+        tenant = self._deleted(request.tenant_id)
+        response = tenant_rpc.DeleteTenantResponse(tenant=tenant)
+        operation = Operation(
+            name=f"services/session/tenants/{request.tenant_id}/operations/opr_{'0' * 26}",
+            done=tenant.state == tenant_pb2.TENANT_STATE_DELETED,
+        )
+        metadata = OperationMetadata(method="DeleteTenant", done_count=7)
+        metadata.request.Pack(request)
+        metadata.partial_response.Pack(response)
+        operation.metadata.Pack(metadata)
+        if operation.done:
+            operation.response.Pack(response)
+        return operation
 
     def _deleted(self, tenant_id: str) -> tenant_pb2.Tenant:
         done = self.deleting[tenant_id] >= self.deletion_looks

@@ -92,7 +92,7 @@ class RecordedWebhooks(WebhookServiceServicer):
     async def ReplayWebhookDeliveries(self, request: Any, context: Any) -> Any:
         self._note(request)
         return rpc.ReplayWebhookDeliveriesResponse(
-            replayed_count=self.replays.pop(0), has_more=bool(self.replays)
+            replayed_count=self.replays.pop(0), is_partial=bool(self.replays)
         )
 
     def _note(self, request: Any) -> None:

@@ -14,8 +14,8 @@ _SETTINGS = "select from transcript.tenants where tenant_id = %s for update"
 _DUE = (
     "update transcript.jobs set due_time = now()"
     " where tenant_id = %s and claim_id is null and kind = 'operation' and attempt_count > 0",
-    "update session.jobs set due_time = now()"
-    " where tenant_id = %s and claim_id is null and kind = 'purge_tenant'",
+    "update session.jobs set due_time = now() where tenant_id = %s and claim_id is null"
+    " and kind = 'operation' and due_time < now() + interval '1 day'",
 )
 
 

@@ -29,7 +29,7 @@ insert into decisions (tenant_id, run_id, request_id, state, claim_id, lease_unt
     from generate_series(1, %(rows)s) n;
 insert into run_revisions (tenant_id, run_id, revision_count, change_time)
     select %(tenant)s, 'r' || n, 1, %(time)s from generate_series(1, %(rows)s) n;
-insert into revision_keys (tenant_id, run_id, plugin, idempotency_key, attempt_count, change_time)
+insert into revision_keys (tenant_id, run_id, plugin, objection_key, attempt_count, change_time)
     select %(tenant)s, 'r' || n, 'p', 'k', 1, %(time)s from generate_series(1, %(rows)s) n;
 insert into plugin_waits (tenant_id, run_id, plugin, generation, begin_time)
     select %(tenant)s, 'r' || n, 'p', 1, %(time)s from generate_series(1, %(rows)s) n;

@@ -208,14 +208,14 @@ async def send_test(tenant: Tenant, name: str = "w") -> webhook_pb2.WebhookDeliv
 async def replay(
     tenant: Tenant, *event_ids: str, name: str = "w", failed_since: Timestamp | None = None
 ) -> tuple[int, bool]:
-    """Replay the messages, or those that were given up. Return the answer's count and `has_more`."""
+    """Replay the messages, or those that were given up. Return the answer's count and `is_partial`."""
     request = pb.ReplayWebhookDeliveriesRequest(name=name)
     if failed_since is None:
         request.events.event_ids.extend(event_ids)
     else:
         request.failed_since_time.CopyFrom(failed_since)
     answer = await call_webhooks(tenant, "ReplayWebhookDeliveries", request)
-    return answer.replayed_count, answer.has_more
+    return answer.replayed_count, answer.is_partial
 
 
 async def run_again(worker: JobWorker, execute: Execute) -> int:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from spawnmesh_postgres.long_running.operations import Operations
 from spawnmesh_session.app import Components
+from spawnmesh_session.operations.operation_types import OPERATION_TYPES
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 
@@ -142,6 +144,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         tenant_classes=unused,
         max_token_lifetime=timedelta(days=1),
         watch_limit=unused,
+        operations=Operations("session", database, components.listener, OPERATION_TYPES),
         watch_source=unused,
     )
     return Crashing(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from google.longrunning.operations_pb2 import Operation
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8, InlineAttachment
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
@@ -64,10 +65,10 @@ class Mesh:
         with use_token(client_tokens(self.keys).admin_token("operator", 600)):
             return await self.peer.unary(call, request, timeout_seconds=60.0)
 
-    async def delete_tenant(self) -> Tenant:
-        request = tenant_pb.DeleteTenantRequest(tenant_id=self.tenant)
-        tenant: Tenant = (await self.operator("DeleteTenant", request)).tenant
-        return tenant
+    async def delete_tenant(self, request_id: str = "") -> Operation:
+        request = tenant_pb.DeleteTenantRequest(tenant_id=self.tenant, request_id=request_id or uuid4().hex)
+        operation: Operation = await self.operator("DeleteTenant", request)
+        return operation
 
     async def tenant_state(self) -> Tenant:
         tenant: Tenant = (

@@ -24,7 +24,7 @@ _COUNTS = {
     "runs": "session.runs where true",
     "queue": """(
         select tenant_id from session.run_queue union all select tenant_id from session.jobs
-        where kind in ('undo_spawn', 'clean_up_spawn', 'delete_session', 'purge_tenant', 'push_settings')
+        where kind in ('undo_spawn', 'clean_up_spawn', 'delete_session', 'push_settings')
     ) queue where true""",
     "transcripts": "transcript.transcripts where state = 'LIVE'",
     "entries": "transcript.entries where true",
@@ -37,7 +37,12 @@ _TABLES = """
       and c.relnamespace in ('session'::regnamespace, 'attachment_blob'::regnamespace,
         'transcript'::regnamespace, 'hook'::regnamespace, 'model_router'::regnamespace)"""
 _ROWS = """
-    select tenant_id, '{name}', count(*) from {name} where tenant_id = any (%(tenants)s) group by 1"""
+    select tenant_id, '{name}', count(*) from {name} where tenant_id = any (%(tenants)s){condition} group by 1"""
+# The operations of a deletion outlive the tenant, and each has a job that deletes it after a week.
+_CONDITIONS = {
+    "session.operations": " and method <> 'DeleteTenant'",
+    "session.jobs": " and kind <> 'operation'",
+}
 
 
 class Remains:
@@ -79,7 +84,7 @@ class Remains:
         """Count as `everywhere` does, for several tenants."""
         found: dict[str, dict[str, int]] = {tenant: {} for tenant in tenants}
         tables = [name for (name,) in await (await self.link.execute(_TABLES)).fetchall()]
-        counts = [_ROWS.format(name=name) for name in tables]
+        counts = [_ROWS.format(name=name, condition=_CONDITIONS.get(name, "")) for name in tables]
         query = " union all ".join(counts).encode()
         async for tenant, name, count in await self.link.execute(query, {"tenants": list(tenants)}):
             found[tenant][name] = count

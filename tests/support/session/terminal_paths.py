@@ -13,16 +13,13 @@ from spawnmesh.hook.v1.decision_pb2 import Deny, FinalizeDecision, Revise, Spawn
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
-from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
-from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
-from spawnmesh_runtime.impersonation import impersonate, use_token
+from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_session.app import make_sweeper
 from spawnmesh_session.rpc.spawn_session import parse_spawn_command
 
-from tests.support.serving import client_tokens
 from tests.support.session.drafting import draft
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.plugins import Plugin, plugged
@@ -214,11 +211,7 @@ async def deleted_with_its_parent(stage: Stage) -> str:
 
 async def deleted_with_its_tenant(stage: Stage) -> str:
     session_id = await stage.spawn()
-    stub: Any = TenantServiceStub(stage.mesh.peer.channel)
-    with use_token(client_tokens(stage.mesh.keys).admin_token("operator", 60)):
-        await stage.mesh.peer.unary(
-            stub.DeleteTenant, tenant_pb.DeleteTenantRequest(tenant_id=stage.mesh.tenant), timeout_seconds=60
-        )
+    await stage.mesh.delete_tenant()
     return session_id
 
 

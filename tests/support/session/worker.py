@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import psycopg
 from spawnmesh_postgres.jobs.worker import JobWorker
+from spawnmesh_postgres.long_running.store import JOB_KIND as OPERATION
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import (
     Components,
@@ -44,10 +45,11 @@ async def dependencies_of(settings: SessionSettings) -> AsyncIterator[Dependenci
 
 
 async def make_due(superuser_dsn: str, *tenants: str) -> None:
-    """Make all waiting work of the tenants due now."""
+    """Make all waiting work of the tenants due now, but what deletes operations after a week."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
         for statement in (
-            "update session.jobs set due_time = now() where tenant_id = any (%s)",
+            "update session.jobs set due_time = now()"
+            " where tenant_id = any (%s) and due_time < now() + interval '1 day'",
             "update session.tenants set next_retention_time = now() where tenant_id = any (%s)",
             "update session.tenant_deletions set settle_time = now() where tenant_id = any (%s)",
         ):
@@ -79,7 +81,7 @@ async def run_clean_ups(worker: JobWorker) -> None:
         job_kinds.UNDO_SPAWN,
         job_kinds.CLEAN_UP_SPAWN,
         job_kinds.DELETE_SESSION,
-        job_kinds.PURGE_TENANT,
+        OPERATION,
         job_kinds.PUSH_SETTINGS,
         job_kinds.EXPIRE_MODEL_CALL,
         job_kinds.WAKE_BUDGET,

@@ -8,6 +8,8 @@ from tests.support.command.fake_mesh import SESSION_ID, mesh, unset
 
 __all__ = ["mesh", "unset"]
 
+OPERATION = f"services/session/tenants/acme/operations/opr_{'0' * 26}"
+
 
 async def test_archive_and_delete_report_how_many(mesh):
     archived = await mesh.run("sessions", "archive", SESSION_ID)
@@ -36,13 +38,15 @@ async def test_tenant_is_deleted_only_after_a_yes(mesh):
     assert begun.stdout.split()[:4] == ["tenant", "acme", "state", "DELETED"]
 
 
-async def test_tenant_deletion_is_waited_for(mesh):
-    mesh.tenants.deletion_looks = 2
-    begun = await mesh.run("tenant", "delete", "acme", "--yes")
+async def test_tenant_deletion_is_waited_for_unless_it_is_not_wanted(mesh):
+    mesh.tenants.deletion_looks = 4
+    begun = await mesh.run("tenant", "delete", "acme", "--yes", "--no-wait", "--json")
     shown = await mesh.run("tenant", "show", "acme")
-    done = await mesh.run("tenant", "delete", "acme", "--yes", "--wait", "--json")
+    done = await mesh.run("tenant", "delete", "acme", "--yes", "--json")
 
-    assert "DELETING" in begun.stdout
+    started = json.loads(begun.stdout)
+    assert (started["name"], started["done"]) == (OPERATION, False)
+    assert started["response"]["tenant"]["state"] == "TENANT_STATE_DELETING"
     assert "attachment-blob: DEPENDENCY_UNAVAILABLE" in shown.stdout
     assert "7 sessions" in shown.stdout
     assert json.loads(done.stdout)["state"] == "TENANT_STATE_DELETED"
@@ -50,10 +54,10 @@ async def test_tenant_deletion_is_waited_for(mesh):
 
 async def test_tenant_deletion_that_takes_too_long_says_how_to_go_on(mesh):
     mesh.tenants.deletion_looks = 100
-    late = await mesh.run("tenant", "delete", "acme", "--yes", "--wait", "--timeout", "0")
+    late = await mesh.run("tenant", "delete", "acme", "--yes", "--timeout", "0")
 
     assert late.exit_code == 1
-    assert "spawnmesh tenant show acme" in late.stderr
+    assert f"{OPERATION} is not done; it goes on" in late.stderr
 
 
 async def test_tenant_status_has_a_line_for_each_service_also_for_one_that_does_not_answer(mesh):

@@ -72,8 +72,8 @@ def test_every_kind_of_entry_is_printed(body, told):
     [
         (RevisionCap.REVISION_CAP_RUN, "the run had all its revisions"),
         (
-            RevisionCap.REVISION_CAP_IDEMPOTENCY_KEY,
-            "the attempts for its idempotency key were used up",
+            RevisionCap.REVISION_CAP_OBJECTION_KEY,
+            "the attempts for its objection key were used up",
         ),
         (RevisionCap.REVISION_CAP_FINAL_EFFECTS, "the run had effects that cannot be undone"),
         (RevisionCap.REVISION_CAP_LAST_TURN, "the run had no turn left"),

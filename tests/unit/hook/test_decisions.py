@@ -106,7 +106,7 @@ def test_a_revise_with_an_exhausted_key_counts_as_a_continue() -> None:
     assert merge_decisions([exhausted, PluginDecision("b", FINALIZE)], {("a", "key")}).answer is FINALIZE
 
 
-BY_KEY = CappedRevision("a", RevisionCap.IDEMPOTENCY_KEY)
+BY_KEY = CappedRevision("a", RevisionCap.OBJECTION_KEY)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 SERVICES = ("session", "attachment_blob", "hook", "transcript")
-WITH_OPERATIONS = ("attachment_blob", "transcript")
+WITH_OPERATIONS = ("session", "attachment_blob", "transcript")
 AUDITED = ("session", "attachment_blob", "transcript", "model_router", "hook")
 AUDIT_TABLES = (files("spawnmesh_postgres") / "audit" / "audit.sql").read_text()
 TABLE = (files("spawnmesh_postgres") / "jobs" / "jobs.sql").read_text()

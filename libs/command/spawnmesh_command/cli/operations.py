@@ -66,7 +66,7 @@ def get(context: typer.Context, name: OperationName, as_json: AsJson = False) ->
     async def body(mesh: WireMesh) -> Operation:
         return await Operations(mesh).get(name)
 
-    _print(with_mesh(context, body, as_json=as_json, admin=_OF_A_TENANT in name), as_json=as_json)
+    print_operation(with_mesh(context, body, as_json=as_json, admin=_OF_A_TENANT in name), as_json=as_json)
 
 
 def wait(
@@ -81,7 +81,7 @@ def wait(
         return await Operations(mesh).wait(name, timeout)
 
     ended = with_mesh(context, body, as_json=as_json, admin=_OF_A_TENANT in name)
-    _print(ended, as_json=as_json)
+    print_operation(ended, as_json=as_json)
     if ended.error is not None:
         raise typer.Exit(1)
 
@@ -129,7 +129,8 @@ def shown_progress(subject: str) -> Iterator[OnOperation]:
         yield show
 
 
-def _print(operation: Operation, *, as_json: bool) -> None:
+def print_operation(operation: Operation, *, as_json: bool) -> None:
+    """Print an operation, a field in each line."""
     if as_json:
         print_json(_fields(operation))
         return
@@ -149,6 +150,7 @@ def _fields(operation: Operation) -> dict[str, object]:
         "total_count": operation.total_count,
         "create_time": operation.create_time.isoformat(),
         "end_time": None if operation.end_time is None else operation.end_time.isoformat(),
+        "is_cancellable": operation.is_cancellable,
         "retry_reason": operation.retry_reason,
         "error": None if operation.error is None else str(operation.error),
         "response": None if operation.response is None else value_of(operation.response),

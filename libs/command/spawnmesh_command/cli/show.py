@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 from spawnmesh.hook.v1.revision_pb2 import (
     REVISION_CAP_FINAL_EFFECTS,
-    REVISION_CAP_IDEMPOTENCY_KEY,
     REVISION_CAP_LAST_TURN,
+    REVISION_CAP_OBJECTION_KEY,
     REVISION_CAP_RUN,
     CappedRevision,
     RevisionCap,
@@ -275,7 +275,7 @@ _LIVE = (
 )
 _CAPS: "dict[RevisionCap.ValueType, str]" = {
     REVISION_CAP_RUN: "the run had all its revisions",
-    REVISION_CAP_IDEMPOTENCY_KEY: "the attempts for its idempotency key were used up",
+    REVISION_CAP_OBJECTION_KEY: "the attempts for its objection key were used up",
     REVISION_CAP_FINAL_EFFECTS: "the run had effects that cannot be undone",
     REVISION_CAP_LAST_TURN: "the run had no turn left",
 }

@@ -1,20 +1,18 @@
 """Commands for one tenant: show, update and delete it, and show what each service stores of it."""
 
-import asyncio
 from typing import Annotated
 
 import typer
-from spawnmesh.session.v1.tenant_pb2 import TENANT_STATE_DELETED, Tenant
+from spawnmesh.session.v1.tenant_pb2 import Tenant
+from spawnmesh_client.tenants import Tenants, delete_tenant
 from spawnmesh_client.wire import WireMesh
-from spawnmesh_core.clock import monotonic_seconds
 
-from spawnmesh_command.cli.refusals import print_error
+from spawnmesh_command.cli.operations import print_operation, shown_progress
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_tenant, print_tenant_status, value_of
 from spawnmesh_command.cli.tenant_update import settings_of_tenant, update
 
 TenantId = Annotated[str, typer.Argument(metavar="TENANT_ID", help="The tenant.")]
-_POLL_SECONDS = 0.5
 
 
 def add_commands(tenants: typer.Typer) -> None:
@@ -43,34 +41,34 @@ def delete(
     context: typer.Context,
     tenant_id: TenantId,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    wait_for_it: Annotated[bool, typer.Option("--wait", help="Wait until all its data is deleted.")] = False,
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")] = 3600.0,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Start the operation, print it, and do not wait for it.")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="The longest time to wait, in seconds.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a tenant with all its data: its runs are killed, then sessions, transcripts and the
-    bucket are deleted.
+    bucket are deleted. Wait until nothing is left.
 
-    Deleted data cannot be restored.
+    Deleted data cannot be restored. An operation deletes it, which goes on if this command is
+    interrupted.
     """
     if not yes:
         typer.confirm(f"Delete tenant {tenant_id} with all its data?", abort=True, err=True)
+    if no_wait:
+        started = with_mesh(
+            context, lambda mesh: Tenants(mesh).delete(tenant_id), as_json=as_json, admin=True
+        )
+        print_operation(started, as_json=as_json)
+        return
 
     async def body(mesh: WireMesh) -> Tenant:
-        tenant = await mesh.delete_tenant(tenant_id)
-        give_up = monotonic_seconds() + timeout
-        while wait_for_it and tenant.state != TENANT_STATE_DELETED and monotonic_seconds() < give_up:
-            await asyncio.sleep(_POLL_SECONDS)
-            tenant = await mesh.tenant(tenant_id)
-        return tenant
+        with shown_progress(tenant_id) as show:
+            return await delete_tenant(mesh, tenant_id, timeout_seconds=timeout, on_progress=show)
 
-    tenant = with_mesh(context, body, as_json=as_json, admin=True)
-    _print(tenant, as_json)
-    if wait_for_it and tenant.state != TENANT_STATE_DELETED:
-        if not as_json:
-            print_error(
-                f"not done after {timeout:g} s; the deletion continues: `spawnmesh tenant show {tenant_id}`"
-            )
-        raise typer.Exit(1)
+    _print(with_mesh(context, body, as_json=as_json, admin=True), as_json)
 
 
 def _print(tenant: Tenant, as_json: bool) -> None:

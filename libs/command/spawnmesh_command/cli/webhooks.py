@@ -302,10 +302,10 @@ def replay(
     async def body(mesh: WireMesh) -> int:
         peer = mesh.service("hook")
         stub = WebhookServiceStub(peer.channel)
-        count, has_more = 0, True
-        while has_more:
+        count, is_partial = 0, True
+        while is_partial:
             answer = await peer.unary(stub.ReplayWebhookDeliveries, request)
-            count, has_more = count + answer.replayed_count, answer.has_more
+            count, is_partial = count + answer.replayed_count, answer.is_partial
         return count
 
     replayed = with_mesh(context, body, as_json=as_json)

@@ -90,7 +90,7 @@ def judge(event: BeforeAgentFinalizeEvent) -> FinalizeDecision | None:
         return None
     return revise(
         "\n".join(rule.reason for rule in broken),
-        idempotency_key="+".join(rule.name for rule in broken)[:256],
+        objection_key="+".join(rule.name for rule in broken)[:256],
     )
 
 

@@ -203,9 +203,7 @@ def _decision(result: Any, what: str) -> FinalizeDecision | None:
             decision = FinalizeDecision()
             decision.revise.SetInParent()
             decision.revise.reason = reason if isinstance(reason, str) else ""
-            decision.revise.idempotency_key = str(
-                retry.get("idempotency_key", retry.get("idempotencyKey", ""))
-            )
+            decision.revise.objection_key = str(retry.get("idempotency_key", retry.get("idempotencyKey", "")))
             decision.revise.max_attempts = int(retry.get("max_attempts", retry.get("maxAttempts", 0)))
             return decision
         case "finalize":

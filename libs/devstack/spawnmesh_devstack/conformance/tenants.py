@@ -1,6 +1,7 @@
 """Tenants of cases: created at the session service, or prepared at one service as that does."""
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
 from spawnmesh.session.v1.tenant_service_pb2 import CreateTenantRequest, DeleteTenantRequest
@@ -30,7 +31,8 @@ async def delete_tenant(mesh: MeshAccess, tenant_id: str) -> None:
     """Begin to delete the tenant. The caller's block is that of an operator."""
     peer = mesh.peers["session"]
     stub: TenantServiceAsyncStub = TenantServiceStub(peer.channel)
-    await peer.unary(stub.DeleteTenant, DeleteTenantRequest(tenant_id=tenant_id), timeout_seconds=_SECONDS)
+    request = DeleteTenantRequest(tenant_id=tenant_id, request_id=uuid4().hex)
+    await peer.unary(stub.DeleteTenant, request, timeout_seconds=_SECONDS)
 
 
 async def prepare_tenant(

@@ -23,7 +23,8 @@ class OperationType:
     """An RPC that starts operations, as its contract describes it.
 
     `role` is the number of the role that its callers need. After `max_attempts` attempts in a row
-    that failed for a passing reason, an operation fails.
+    that failed for a passing reason, an operation fails. One with `must_complete` never fails, and
+    cannot be cancelled: a half of its work would be worse than none.
     """
 
     method: str
@@ -31,6 +32,7 @@ class OperationType:
     response_class: type[Message]
     role: int
     max_attempts: int
+    must_complete: bool = False
 
     @property
     def is_of_the_mesh(self) -> bool:
@@ -38,7 +40,9 @@ class OperationType:
         return self.role == policy_pb2.ROLE_ADMIN
 
     @classmethod
-    def of(cls, method: MethodDescriptor, *, max_attempts: int = 20) -> "OperationType":
+    def of(
+        cls, method: MethodDescriptor, *, max_attempts: int = 20, must_complete: bool = False
+    ) -> "OperationType":
         """Read the type from the options of the RPC. Raises KeyError if it starts no operation."""
         options = method.GetOptions()
         if not options.HasExtension(operations_pb2.operation_info):
@@ -51,6 +55,7 @@ class OperationType:
             GetMessageClass(pool.FindMessageTypeByName(name)),
             options.Extensions[policy_pb2.call_policy].role,
             max_attempts,
+            must_complete,
         )
 
 
@@ -105,7 +110,7 @@ class Work:
 class Progress:
     """The result of a step: the response with its counts, and where the next step continues.
 
-    Without `is_done` another step follows.
+    Without `is_done` another step follows, after the pause.
     """
 
     response: Message
@@ -113,6 +118,7 @@ class Progress:
     done_count: int = 0
     total_count: int = 0
     is_done: bool = False
+    pause: timedelta = timedelta(0)
 
 
 Step = Callable[[Work], Awaitable[Progress]]

@@ -14,7 +14,7 @@ from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
 from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh_core.errors import NotFound, not_found
 
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_postgres.long_running import store
 from spawnmesh_postgres.long_running.operation import NewOperation, OperationType, StoredOperation
@@ -69,6 +69,16 @@ class Operations:
             started = await store.start(self.database, tenant_id, new)
         return self.render(tenant_id, started)
 
+    async def start_within(
+        self,
+        connection: Connection,
+        tenant_id: str,
+        new: NewOperation,
+        begin: Callable[[Connection], Awaitable[str]],
+    ) -> Operation:
+        """Start an operation within a transaction, as `store.start_within` does."""
+        return self.render(tenant_id, await store.start_within(connection, tenant_id, new, begin))
+
     def scope_of(self, name: str, tenant_id: str, role: int) -> OperationScope:
         """Return the operations of a service, or of a tenant of a service, as a caller sees them.
 
@@ -111,12 +121,13 @@ class Operations:
                     return operation
                 await ended.wait(min(left, _POLL_SECONDS))
 
-    def role_of(self, operation: StoredOperation) -> int:
-        """Return the number of the role that the RPC needs that started the operation."""
-        return self._by_method[operation.method].role
+    def type_of(self, operation: StoredOperation) -> OperationType:
+        """Return the RPC that started the operation."""
+        return self._by_method[operation.method]
 
     def render(self, tenant_id: str, operation: StoredOperation) -> Operation:
         """Return the operation as clients see it."""
+        kind = self._by_method[operation.method]
         metadata = OperationMetadata(
             method=operation.method,
             subject=operation.subject,
@@ -128,7 +139,8 @@ class Operations:
             total_count=operation.total_count,
             partial_response=self._response(operation),
             retry_reason=operation.retry_reason,
-            request=_packed(self._by_method[operation.method].request_class, operation.request),
+            request=_packed(kind.request_class, operation.request),
+            is_cancellable=not kind.must_complete,
         )
         rendered = Operation(
             name=self._name(tenant_id, operation),

@@ -37,6 +37,7 @@ _CLAIM_FOR = timedelta(seconds=30)
 _EXTEND_SECONDS = 10.0
 _PASSING = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 _PASSING_REASONS = frozenset({Reason.POOL_EXHAUSTED, Reason.RATE_LIMITED, Reason.STREAM_BROKEN})
+_NO_PAUSE = timedelta(0)
 _DELETE = "delete"
 """The argument of a job whose operation has ended: the job deletes it when it is due."""
 
@@ -82,29 +83,35 @@ class OperationRunner:
                     return Again(KEPT_FOR, arguments={_DELETE: True})
                 if monotonic_seconds() >= until:
                     return Again()
-                await self._advance(job, operation)
+                if pause := await self._advance(job, operation):
+                    return Again(pause)
         return None  # It was deleted.
 
-    async def _advance(self, job: ClaimedJob, operation: StoredOperation) -> None:
-        """Do a step, or end the operation. Raises the error of a step that is tried again."""
+    async def _advance(self, job: ClaimedJob, operation: StoredOperation) -> timedelta:
+        """Do a step, or end the operation. Return the pause before the next step.
+
+        Raises the error of a step that is tried again.
+        """
         if operation.cancel_time is not None:
             await self._fail(job, operation, _cancelled())
-            return
+            return _NO_PAUSE
         kind, step = self.steps[operation.method]
-        if job.attempt > kind.max_attempts:  # Its workers recorded no failure: they were lost.
+        # Its workers recorded no failure: they were lost.
+        if job.attempt > kind.max_attempts and not kind.must_complete:
             await self._fail(job, operation, _workers_lost())
-            return
+            return _NO_PAUSE
         try:
             progress = await step(_work(job.tenant_id, kind, operation))
         except Exception as error:
             raise_if_cancelled()
             refusal = _refusal(error)
-            if _passes(error, refusal) and job.attempt < kind.max_attempts:
+            if kind.must_complete or (_passes(error, refusal) and job.attempt < kind.max_attempts):
                 await store.note_retry(self.database, job.tenant_id, operation, refusal.reason.value)
                 raise
             await self._fail(job, operation, refusal, defect=error)
-            return
+            return _NO_PAUSE
         await store.advance(self.database, job.tenant_id, operation, progress)
+        return progress.pause
 
     async def _fail(
         self,

@@ -16,6 +16,7 @@ from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.long_running import store
+from spawnmesh_postgres.long_running.operation import StoredOperation
 from spawnmesh_postgres.long_running.operations import OperationPlace, Operations
 
 OPERATION_SERVICE = pb.DESCRIPTOR.services_by_name["OperationService"].full_name
@@ -76,14 +77,20 @@ class OperationServicer(OperationServiceServicer):
     async def CancelOperation(
         self, request: pb.CancelOperationRequest, context: Context
     ) -> pb.CancelOperationResponse:
-        place = await self._changeable(request.name)
+        place, operation = await self._changeable(request.name)
+        if operation.end_time is None and self._operations.type_of(operation).must_complete:
+            raise MeshError(
+                Reason.OPERATION_NOT_CANCELLABLE,
+                f"{operation.method} cannot be cancelled: what it has begun has to be finished",
+                facts={"name": request.name},
+            )
         await store.request_cancellation(self._operations.database, place.tenant_id, place.operation_id)
         return pb.CancelOperationResponse()
 
     async def DeleteOperation(
         self, request: pb.DeleteOperationRequest, context: Context
     ) -> pb.DeleteOperationResponse:
-        place = await self._changeable(request.name)
+        place, _ = await self._changeable(request.name)
         if not await store.delete(self._operations.database, place.tenant_id, place.operation_id):
             await self._operations.get(place)  # NOT_FOUND: another call deleted it.
             raise MeshError(
@@ -96,15 +103,15 @@ class OperationServicer(OperationServiceServicer):
     def _place_of(self, name: str) -> OperationPlace:
         return self._operations.place_of(name, *self._caller_role())
 
-    async def _changeable(self, name: str) -> OperationPlace:
-        """Return the place of the operation.
+    async def _changeable(self, name: str) -> tuple[OperationPlace, StoredOperation]:
+        """Return the place of the operation, and the operation.
 
         Raises NOT_FOUND, and ROLE_MISSING for a caller that could not have started it.
         """
         tenant_id, role = self._caller_role()
         place = self._operations.place_of(name, tenant_id, role)
         operation = await self._operations.get(place)
-        needed = self._operations.role_of(operation)
+        needed = self._operations.type_of(operation).role
         if role < needed:
             needed_name = (
                 policy_pb2.Role.DESCRIPTOR.values_by_number[needed].name.removeprefix("ROLE_").lower()
@@ -114,7 +121,7 @@ class OperationServicer(OperationServiceServicer):
                 f"a change of this operation needs the role {needed_name}, which the token does not have",
                 facts={"role_needed": needed_name},
             )
-        return place
+        return place, operation
 
 
 def add_operations(

@@ -1,6 +1,6 @@
 """The table of operations. Each function does its work in the scope of one tenant."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +50,19 @@ async def start(database: Database, tenant_id: str, new: NewOperation) -> Stored
     Raises REQUEST_ID_REUSED if the request_id belongs to another request,
     OPERATION_COUNT_EXCEEDED, and UNKNOWN_TENANT for a tenant that is purged.
     """
+    async with database.adding(tenant_id) as connection:
+        return await start_within(connection, tenant_id, new, _begin_at_the_start)
+
+
+async def start_within(
+    connection: Connection, tenant_id: str, new: NewOperation, begin: Callable[[Connection], Awaitable[str]]
+) -> StoredOperation:
+    """Do what `start` does within a transaction of the caller.
+
+    Await `begin` before the operation is stored, if it is a new one: it writes what must be durable
+    with the operation, and returns the position of the first step. Raises what `begin` raises,
+    REQUEST_ID_REUSED and OPERATION_COUNT_EXCEEDED.
+    """
     values = {
         "tenant_id": tenant_id,
         "operation_id": new_id(IdKind.OPERATION),
@@ -58,19 +71,23 @@ async def start(database: Database, tenant_id: str, new: NewOperation) -> Stored
         "request": _bytes(new.request),
         "subject": new.subject,
     }
-    async with database.adding(tenant_id) as connection:
-        await connection.execute(_SQL["lock_operations"], values)
-        if (found := await _row(connection, "find_operation_of_request", values)) is not None:
-            return _same(StoredOperation(**found), new)
-        await _require_place(connection, tenant_id)
-        inserted = await _row(connection, "insert_operation", values)
-        assert inserted is not None
-        operation = StoredOperation(**inserted)
-        job = NewJob(JOB_KIND, operation.operation_id, traceparent=new.traceparent)
-        await job_store.enqueue(connection, tenant_id, job)
-        kept = {"tenant_id": tenant_id, "kept_count": MAX_FINISHED}
-        await connection.execute(_SQL["delete_old_operations"], kept)
-        return operation
+    await connection.execute(_SQL["lock_operations"], values)
+    if (found := await _row(connection, "find_operation_of_request", values)) is not None:
+        return _same(StoredOperation(**found), new)
+    await _require_place(connection, tenant_id)
+    position = await begin(connection)
+    inserted = await _row(connection, "insert_operation", {**values, "position": position})
+    assert inserted is not None
+    operation = StoredOperation(**inserted)
+    job = NewJob(JOB_KIND, operation.operation_id, traceparent=new.traceparent)
+    await job_store.enqueue(connection, tenant_id, job)
+    kept = {"tenant_id": tenant_id, "kept_count": MAX_FINISHED}
+    await connection.execute(_SQL["delete_old_operations"], kept)
+    return operation
+
+
+async def _begin_at_the_start(_connection: Connection) -> str:
+    return ""
 
 
 async def _require_place(connection: Connection, tenant_id: str) -> None:

@@ -20,8 +20,8 @@ select count(*) as count from (
 -- name: insert_operation
 -- Inserts an open operation. The caller has the lock of `lock_operations`, and has found none with
 -- this request_id. Index: operations_pkey.
-insert into operations (tenant_id, operation_id, method, request_id, request, subject)
-values (%(tenant_id)s, %(operation_id)s, %(method)s, %(request_id)s, %(request)s, %(subject)s)
+insert into operations (tenant_id, operation_id, method, request_id, request, subject, position)
+values (%(tenant_id)s, %(operation_id)s, %(method)s, %(request_id)s, %(request)s, %(subject)s, %(position)s)
 returning operation_id, method, request, subject, response, position, step_count, done_count, total_count,
           retry_reason, error, create_time, update_time, cancel_time, end_time
 

@@ -9,16 +9,20 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.operations.v1 import operation_service_pb2 as operations_rpc
+from spawnmesh.operations.v1.operation_service_pb2_grpc import OperationServiceStub
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh.session.v1 import tenant_service_pb2 as rpc
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh.tenancy.v1 import tenant_status_pb2
 from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.client import Mesh
+from spawnmesh_client.operations import operation_view
 from spawnmesh_client.view_of import enum_prefix
 
 from spawnmesh_console.domain.tenant_settings import SettingValue
 from spawnmesh_console.domain.tenants import (
+    DeletionOperation,
     DeletionProgress,
     ShownTenant,
     StoredKind,
@@ -60,6 +64,20 @@ async def tenant_with_settings(mesh: Mesh, tenant_id: str) -> TenantWithSettings
 async def tenant_in_services(mesh: Mesh, tenant_id: str) -> list[TenantInService]:
     """Return what each service knows of the tenant, session first."""
     return [in_service(one) for one in await mesh.wire.tenant_status(tenant_id)]
+
+
+async def deletion_operation(mesh: Mesh, tenant_id: str) -> DeletionOperation | None:
+    """Return the operation that deletes the tenant, the newest one if there are several.
+
+    None if there is none any more: operations are kept for a week.
+    """
+    peer = mesh.wire.service("session")
+    request = operations_rpc.ListOperationsRequest(name=f"services/session/tenants/{tenant_id}", page_size=1)
+    answer = await peer.unary(OperationServiceStub(peer.channel).ListOperations, request)
+    for one in answer.operations:
+        view = operation_view(one, mesh.wire)
+        return DeletionOperation(view.name, view.subject, view.done, view.retry_reason)
+    return None
 
 
 def setting_values(settings: Message) -> dict[str, SettingValue]:

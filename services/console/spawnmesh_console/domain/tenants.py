@@ -49,6 +49,27 @@ class DeletionProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletionOperation:
+    """The operation that deletes a tenant, and the subject of the operator's token that started
+    it. `retry_reason` says why its newest step failed.
+    """
+
+    name: str
+    subject: str
+    is_done: bool
+    retry_reason: str
+
+    @property
+    def state(self) -> ShownState:
+        """Its state; the shape says it as well as the word."""
+        if self.is_done:
+            return ShownState("done", "succeeded")
+        if self.retry_reason:
+            return ShownState("tries again", "warning", is_live=True)
+        return ShownState("running", "running", is_live=True)
+
+
+@dataclass(frozen=True, slots=True)
 class ShownTenant:
     """A tenant. Of a deleted one, only the id and the deletion are known."""
 

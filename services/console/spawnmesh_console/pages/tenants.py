@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from spawnmesh_console.clients.tenants import (
     TenantPage,
+    deletion_operation,
     tenant_in_services,
     tenant_page,
     tenant_with_settings,
@@ -52,11 +53,13 @@ async def show_tenant(visit: Visit) -> Response:
     try:
         found = await tenant_with_settings(visit.mesh, tenant_id)
         services = await tenant_in_services(visit.mesh, tenant_id)
+        operation = await deletion_operation(visit.mesh, tenant_id) if found.tenant.deletion else None
     except (InvalidRequest, NotFound) as error:
         return _missing(visit, error)
     values: dict[str, Any] = {
         "tenant": found.tenant,
         "services": services,
+        "operation": operation,
         "newest_version": newest_version(found.tenant, services),
         "is_live": changes_soon(found.tenant, services),
     }

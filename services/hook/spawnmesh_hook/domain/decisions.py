@@ -22,7 +22,7 @@ class RevisionCap(StrEnum):
     """The bounds of revisions, spelled as in the proto and in the database."""
 
     RUN = "RUN"
-    IDEMPOTENCY_KEY = "IDEMPOTENCY_KEY"
+    OBJECTION_KEY = "OBJECTION_KEY"
     FINAL_EFFECTS = "FINAL_EFFECTS"
     LAST_TURN = "LAST_TURN"
 
@@ -42,7 +42,7 @@ class CappedRevision:
 
 _EXPLANATIONS = {
     RevisionCap.RUN: f"the run had {MAX_REVISION_COUNT} revisions",
-    RevisionCap.IDEMPOTENCY_KEY: "its idempotency key had its max_attempts",
+    RevisionCap.OBJECTION_KEY: "its objection key had its max_attempts",
     RevisionCap.FINAL_EFFECTS: "the run had effects that cannot be undone",
     RevisionCap.LAST_TURN: "the run has no turn left",
 }
@@ -60,14 +60,14 @@ class Denial:
 class PluginDecision:
     """The answer of a plugin to a draft.
 
-    `idempotency_key` names a revise within the plugin and the run. If it is empty, only the bound
+    `objection_key` names a revise within the plugin and the run. If it is empty, only the bound
     of the run limits the revise.
     """
 
     plugin: str
     answer: FinalizeAnswer
     reason: str = ""
-    idempotency_key: str = ""
+    objection_key: str = ""
     max_attempts: int = 1
 
 
@@ -76,7 +76,7 @@ class MergedDecision:
     """The merged answer. `decided_by` is in order of priority.
 
     A granted revision is counted for each of `revises`. `wanted_by` also names the plugins whose
-    revise was ignored because its idempotency key has no attempts left.
+    revise was ignored because its objection key has no attempts left.
     """
 
     answer: FinalizeAnswer
@@ -117,7 +117,7 @@ def merge_decisions(
     for decision in plugin_decisions:
         if decision.answer is FinalizeAnswer.REVISE:
             wanted_by.append(decision.plugin)
-            if (decision.plugin, decision.idempotency_key) not in exhausted_keys:
+            if (decision.plugin, decision.objection_key) not in exhausted_keys:
                 revises.append(decision)
         elif ends_dispatch(decision):
             if not revises:
@@ -153,8 +153,7 @@ def decide_draft(merged: MergedDecision, granted: int | RevisionCap = 0) -> Deci
     elif merged.answer is FinalizeAnswer.REVISE:
         return Decision(merged.answer, merged.reason, merged.decided_by, granted)
     capped = tuple(
-        CappedRevision(plugin, refused.get(plugin, RevisionCap.IDEMPOTENCY_KEY))
-        for plugin in merged.wanted_by
+        CappedRevision(plugin, refused.get(plugin, RevisionCap.OBJECTION_KEY)) for plugin in merged.wanted_by
     )
     if refused:
         return Decision(FinalizeAnswer.CONTINUE, "", (), 0, capped)

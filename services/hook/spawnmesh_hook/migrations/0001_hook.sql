@@ -80,15 +80,15 @@ create table run_revisions (
 -- For delete_old.
 create index run_revisions_age_idx on run_revisions (tenant_id, change_time) where change_time >= '-infinity';
 
--- Revisions granted for an idempotency key of a plugin, in a run.
+-- Revisions granted for an objection key of a plugin, in a run.
 create table revision_keys (
     tenant_id text not null,
     run_id text not null,
     plugin text not null,
-    idempotency_key text not null,
+    objection_key text not null,
     attempt_count integer not null,
     change_time timestamptz not null default now(),
-    primary key (tenant_id, run_id, plugin, idempotency_key)
+    primary key (tenant_id, run_id, plugin, objection_key)
 );
 -- For delete_old.
 create index revision_keys_age_idx on revision_keys (tenant_id, change_time) where change_time >= '-infinity';

@@ -190,7 +190,7 @@ async def _count_revision(
     if number is None:
         return RevisionCap.RUN
     for revise in merged.revises:
-        if revise.idempotency_key:
+        if revise.objection_key:
             await decisions.count_key_attempt(connection, draft, revise)
     return number
 
@@ -215,7 +215,7 @@ def _parse_decision(plugin: str, decision: FinalizeDecision) -> PluginDecision:
     if kind == "revise":
         revise = decision.revise
         return PluginDecision(
-            plugin, FinalizeAnswer.REVISE, revise.reason, revise.idempotency_key, revise.max_attempts or 1
+            plugin, FinalizeAnswer.REVISE, revise.reason, revise.objection_key, revise.max_attempts or 1
         )
     if kind == "finalize":
         return PluginDecision(plugin, FinalizeAnswer.FINALIZE, decision.finalize.reason)

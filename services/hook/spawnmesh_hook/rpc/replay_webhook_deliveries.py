@@ -15,7 +15,7 @@ async def replay_webhook_deliveries(
     request: pb.ReplayWebhookDeliveriesRequest, caller: Caller, deps: Dependencies
 ) -> pb.ReplayWebhookDeliveriesResponse:
     """Queue those of the messages that are not pending. Raises NOT_FOUND, with nothing queued."""
-    tenant_id, has_more = caller.tenant_id, False
+    tenant_id, is_partial = caller.tenant_id, False
     async with deps.database.adding(tenant_id) as connection:
         # Locked before its messages, as everywhere.
         webhook_id = (await webhooks.lock_webhook(connection, tenant_id, request.name)).webhook_id
@@ -27,8 +27,8 @@ async def replay_webhook_deliveries(
             failed = await webhook_deliveries.list_failed(
                 connection, tenant_id, webhook_id, since, _MAX_REPLAYED + 1
             )
-            event_ids, has_more = failed[:_MAX_REPLAYED], len(failed) > _MAX_REPLAYED
+            event_ids, is_partial = failed[:_MAX_REPLAYED], len(failed) > _MAX_REPLAYED
         replayed_count = await webhook_deliveries.replay_messages(
             connection, tenant_id, webhook_id, event_ids, current_traceparent()
         )
-    return pb.ReplayWebhookDeliveriesResponse(replayed_count=replayed_count, has_more=has_more)
+    return pb.ReplayWebhookDeliveriesResponse(replayed_count=replayed_count, is_partial=is_partial)

@@ -129,30 +129,30 @@ async def lock_run_revisions(connection: Connection, draft: DraftKey) -> None:
 
 
 async def list_key_attempts(connection: Connection, draft: DraftKey) -> dict[tuple[str, str], int]:
-    """Return how many revisions of the run were granted, by plugin and idempotency key."""
+    """Return how many revisions of the run were granted, by plugin and objection key."""
     cursor = await connection.execute(_SQL["list_key_attempts"], _key(draft))
-    return {(row["plugin"], row["idempotency_key"]): row["attempt_count"] for row in await cursor.fetchall()}
+    return {(row["plugin"], row["objection_key"]): row["attempt_count"] for row in await cursor.fetchall()}
 
 
 async def count_key_attempt(connection: Connection, draft: DraftKey, revise: PluginDecision) -> None:
-    """Count a granted revision for the idempotency key of the revise."""
-    parameters = {**_key(draft), "plugin": revise.plugin, "idempotency_key": revise.idempotency_key}
+    """Count a granted revision for the objection key of the revise."""
+    parameters = {**_key(draft), "plugin": revise.plugin, "objection_key": revise.objection_key}
     await connection.execute(_SQL["count_key_attempt"], parameters)
 
 
 async def find_exhausted_keys(
     connection: Connection, draft: DraftKey, plugin_decisions: Sequence[PluginDecision]
 ) -> set[tuple[str, str]]:
-    """Return the plugin and idempotency key of each revise that has no attempt left in the run.
+    """Return the plugin and objection key of each revise that has no attempt left in the run.
 
     If there are keys, this serializes the decisions about the run until the transaction ends.
     """
-    keyed = [decision for decision in plugin_decisions if decision.idempotency_key]
+    keyed = [decision for decision in plugin_decisions if decision.objection_key]
     if not keyed:
         return set()
     await lock_run_revisions(connection, draft)
     attempts = await list_key_attempts(connection, draft)
-    keys = {(decision.plugin, decision.idempotency_key): decision.max_attempts for decision in keyed}
+    keys = {(decision.plugin, decision.objection_key): decision.max_attempts for decision in keyed}
     return {key for key, max_attempts in keys.items() if attempts.get(key, 0) >= max_attempts}
 
 

@@ -65,13 +65,13 @@ select pg_advisory_xact_lock(hashtextextended('revisions of ' || %(tenant_id)s |
 
 -- name: list_key_attempts
 -- Takes no lock. Index: revision_keys_pkey.
-select plugin, idempotency_key, attempt_count
+select plugin, objection_key, attempt_count
 from revision_keys
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s;
 
 -- name: count_key_attempt
 -- Locks the row. Index: revision_keys_pkey.
-insert into revision_keys as k (tenant_id, run_id, plugin, idempotency_key, attempt_count)
-values (%(tenant_id)s, %(run_id)s, %(plugin)s, %(idempotency_key)s, 1)
-on conflict (tenant_id, run_id, plugin, idempotency_key) do update
+insert into revision_keys as k (tenant_id, run_id, plugin, objection_key, attempt_count)
+values (%(tenant_id)s, %(run_id)s, %(plugin)s, %(objection_key)s, 1)
+on conflict (tenant_id, run_id, plugin, objection_key) do update
 set attempt_count = k.attempt_count + 1, change_time = excluded.change_time;

@@ -12,6 +12,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_session.domain.etags import etag_differs, etag_of_values
 
 DEFAULT_ARCHIVE_AFTER = timedelta(days=30)
+_CARRY, _FOLLOW = "carry", "follow"
 
 
 class DeletionStep(StrEnum):
@@ -38,6 +39,26 @@ class TenantDeletion:
     deleted_object_count: int
     stalled_by: str
     settings_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionPosition:
+    """The deletion that an operation works on, or, if it does not `carry` it, follows.
+
+    The time of its request tells it from a later deletion of a tenant with the same id.
+    """
+
+    request_time: datetime
+    carries: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "DeletionPosition":
+        """Read the position of an operation."""
+        word, time = text.split(" ", 1)
+        return cls(datetime.fromisoformat(time), word == _CARRY)
+
+    def __str__(self) -> str:
+        return f"{_CARRY if self.carries else _FOLLOW} {self.request_time.isoformat()}"
 
 
 @dataclass(frozen=True, slots=True)

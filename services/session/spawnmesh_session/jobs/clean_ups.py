@@ -13,7 +13,6 @@ from spawnmesh_session.domain.spawns import SpawnFailure
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
-from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.store import sessions
 
 _AGAIN_IN = timedelta(seconds=5)
@@ -22,12 +21,11 @@ _CUT_OFF = SpawnFailure.cut_off("deadline")
 
 @dataclass(frozen=True, slots=True)
 class CleanUps:
-    """Undoes spawns, finishes deletions, purges tenants and repeats pushes of settings."""
+    """Undoes spawns, finishes deletions and repeats pushes of settings."""
 
     database: Database
     undo: SpawnUndo
     deleter: SessionDeleter
-    tenant_purge: TenantPurge
     settings_push: SettingsPush
 
     async def undo_spawn(self, job: ClaimedJob) -> Again | None:
@@ -62,11 +60,6 @@ class CleanUps:
         except MeshError as error:
             if not refused_with(error, Reason.NOT_FOUND):  # A repeat of the call has deleted it.
                 raise
-
-    async def purge_tenant(self, job: ClaimedJob) -> Again:
-        """Continue the deletion of a tenant. When it is done, there is no job."""
-        did_work = await self.tenant_purge.purge(job.tenant_id, job.claim_id)
-        return Again(timedelta(0) if did_work else _AGAIN_IN)
 
     async def push_settings(self, job: ClaimedJob) -> Again | None:
         """Repeat a push of settings that failed or was interrupted."""

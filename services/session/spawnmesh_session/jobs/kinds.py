@@ -1,8 +1,10 @@
 """The kinds of background jobs: their handlers, concurrency limits and retry policies."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from spawnmesh_postgres.jobs.job import BackoffPolicy, JobKind
+from spawnmesh_postgres.long_running.runner import OperationRunner
 
 from spawnmesh_session.domain import job_kinds
 from spawnmesh_session.jobs.budget_jobs import BudgetJobs
@@ -11,13 +13,11 @@ from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
 from spawnmesh_session.jobs.schedules import FIRING_TIMEOUT, ScheduleJobs
 from spawnmesh_session.jobs.session_events import SessionEventPublisher
-from spawnmesh_session.operations import tenant_purge
 
 _UNTIL_DONE = BackoffPolicy(first_pause=timedelta(seconds=5), longest_pause=timedelta(seconds=30))
 _A_DAY = BackoffPolicy(kept_for=timedelta(days=1))
 _CLEAN_UPS = 8  # A service that is slow for one tenant must not delay all others.
 _FIRINGS = 4  # Times the concurrency: a spawn waits for plugins, and holds no connection meanwhile.
-_PURGE_TIMEOUT = timedelta(minutes=15)  # Each of its calls has a timeout, and each part is bounded.
 
 
 def make_kinds(
@@ -27,6 +27,7 @@ def make_kinds(
     clean_ups: CleanUps,
     budgets: BudgetJobs,
     schedules: ScheduleJobs,
+    operations: OperationRunner,
     concurrency: int,
 ) -> list[JobKind]:
     """Return the kinds. Those that follow starts, ends and changes have `concurrency` places each.
@@ -56,12 +57,5 @@ def make_kinds(
             _UNTIL_DONE,
             timeout=FIRING_TIMEOUT,
         ),
-        JobKind(
-            job_kinds.PURGE_TENANT,
-            clean_ups.purge_tenant,
-            _CLEAN_UPS,
-            _UNTIL_DONE,
-            timeout=_PURGE_TIMEOUT,
-            claim_for=tenant_purge.HOLD,
-        ),
+        replace(operations.kind(), concurrency=_CLEAN_UPS, retry=_UNTIL_DONE),
     ]

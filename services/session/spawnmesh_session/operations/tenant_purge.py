@@ -1,10 +1,8 @@
-"""The purge of a deleted tenant from every service, in repeatable steps. A job carries it out."""
+"""The purge of a deleted tenant from every service, in repeatable steps of an operation."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
-from uuid import UUID
 
 import structlog
 from spawnmesh_core.audit_event import Record, work_event
@@ -13,18 +11,16 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs import store as jobs
 
-from spawnmesh_session.clients.tenant_participants import PURGE_SECONDS, TenantParticipants
-from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, PURGE_TENANT, WORKER
+from spawnmesh_session.clients.tenant_participants import TenantParticipants
+from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, WORKER
 from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
 from spawnmesh_session.operations.family_kill import KILL_PAGE, FamilyKiller
 from spawnmesh_session.store import sessions, tenant_deletions, tenants
 
 _DELETE_TENANT = "spawnmesh.session.v1.TenantService/DeleteTenant"
 _PAGE = 100  # Live sessions that are killed in one part.
-_MAX_PARTS = 50  # Parts of one pass; the deletions of other tenants wait meanwhile.
+_MAX_PARTS = 10  # Parts of one pass, which a step of the operation makes.
 _JOB_TIME = timedelta(seconds=45)  # Longer than the calls of any job may take.
-HOLD = timedelta(seconds=PURGE_SECONDS + 15)
-"""The claim of a pass, which is extended before each call of another service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +38,27 @@ class TenantPurge:
     spawn_deadline: timedelta
     record: Record
 
-    async def purge(self, tenant_id: str, claim_id: UUID | None = None) -> bool:
+    async def purge(self, tenant_id: str) -> bool:
         """Continue until it is done, must wait, or is over its share; return if it did work.
 
-        A purge that is done has deleted its job, which the worker has claimed with `claim_id`.
+        Raises the error of a service that does not answer, after it has recorded it.
         """
         parts = 0
-        while parts < _MAX_PARTS and await self.advance(tenant_id, claim_id):
+        while parts < _MAX_PARTS and await self.advance(tenant_id):
             parts += 1
         return parts > 0
 
-    async def advance(self, tenant_id: str, claim_id: UUID | None = None) -> bool:
+    async def advance(self, tenant_id: str) -> bool:
         """Do one bounded part; return False if there is nothing to do now."""
         async with self.database.pipelined(tenant_id) as connection:
-            # Keeps a new deletion from beginning, whose job this would delete.
-            await tenants.join_beginners(connection, tenant_id)
             deletion = await tenant_deletions.get_tenant_deletion(connection, tenant_id)
-            if deletion is None or deletion.step == DeletionStep.DONE:
-                await jobs.delete(connection, tenant_id, PURGE_TENANT, tenant_id)
-                return False
+        if deletion is None or deletion.step == DeletionStep.DONE:
+            return False
         steps: dict[DeletionStep, Callable[[TenantDeletion], Awaitable[bool]]] = {
             DeletionStep.KILL: self._kill,
             DeletionStep.SETTLE: self._settle,
             DeletionStep.ROWS: self._remove_rows,
-            DeletionStep.PEERS: partial(self._purge_services, claim_id=claim_id),
+            DeletionStep.PEERS: self._purge_services,
         }
         return await steps[deletion.step](deletion)
 
@@ -124,7 +117,7 @@ class TenantPurge:
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.PEERS)
         return True
 
-    async def _purge_services(self, deletion: TenantDeletion, *, claim_id: UUID | None) -> bool:
+    async def _purge_services(self, deletion: TenantDeletion) -> bool:
         """Do a part of each service's purge.
 
         The deletion is DONE once none found anything to remove.
@@ -133,7 +126,7 @@ class TenantPurge:
         is_gone = True
         for participant in self.participants:
             name = participant.service
-            if not await self._hold(deletion, claim_id):
+            if not await self._is_current(deletion):
                 return False
             try:
                 part = await participant.purge(deletion.settings_version)
@@ -142,7 +135,7 @@ class TenantPurge:
                 structlog.get_logger().warning(
                     "purge_stalled", tenant=tenant_id, peer=name, reason=error.reason
                 )
-                return False
+                raise
             is_gone &= part.found_nothing
             objects, transcripts = part.removed.get("objects", 0), part.removed.get("transcripts", 0)
             if objects or transcripts:
@@ -152,14 +145,10 @@ class TenantPurge:
                     )
         return await self._finish(deletion) if is_gone else True
 
-    async def _hold(self, deletion: TenantDeletion, claim_id: UUID | None) -> bool:
-        """Keep other passes away while a call may take; return False if one has advanced."""
-        tenant_id = deletion.tenant_id
-        async with self.database.transaction(tenant_id) as connection:
-            if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
-                return False
-            await jobs.delay(connection, (tenant_id, PURGE_TENANT, tenant_id), HOLD, claim_id=claim_id)
-            return True
+    async def _is_current(self, deletion: TenantDeletion) -> bool:
+        """Return False if another pass has advanced, or the tenant was created again."""
+        async with self.database.transaction(deletion.tenant_id) as connection:
+            return await tenant_deletions.lock_tenant_deletion(connection, deletion)
 
     async def _record_stall(self, deletion: TenantDeletion, stalled_by: str) -> None:
         tenant_id = deletion.tenant_id
@@ -173,7 +162,6 @@ class TenantPurge:
                 return False
             await tenant_deletions.purge_jobs(connection, tenant_id)
             await tenants.delete_tenant(connection, tenant_id)
-            await jobs.delete(connection, tenant_id, PURGE_TENANT, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.DONE)
         self.record(work_event(WORKER, tenant_id, _DELETE_TENANT, utc_now(), ("tenant_id", tenant_id)))
         return True

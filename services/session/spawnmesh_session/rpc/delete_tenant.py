@@ -1,35 +1,40 @@
-"""DeleteTenant. Starts the deletion of a tenant and returns when this is durable."""
+"""DeleteTenant. Starts the operation that deletes a tenant, and returns when this is durable."""
 
-from spawnmesh.session.v1.tenant_service_pb2 import DeleteTenantRequest, DeleteTenantResponse
+from google.longrunning.operations_pb2 import Operation
+from spawnmesh.session.v1.tenant_service_pb2 import DeleteTenantRequest
 from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.jobs import store as jobs
-from spawnmesh_postgres.jobs.job import NewJob
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.long_running.operation import NewOperation
 from spawnmesh_runtime.caller import Caller
+from spawnmesh_runtime.telemetry import current_traceparent
 
-from spawnmesh_session.domain.job_kinds import PURGE_TENANT
-from spawnmesh_session.domain.tenants import Tenant
+from spawnmesh_session.domain.tenants import DeletionPosition, Tenant
+from spawnmesh_session.operations.operation_types import DELETE_TENANT
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_tenant
 from spawnmesh_session.store import tenant_deletions, tenants
 
 
-async def delete_tenant(
-    request: DeleteTenantRequest, caller: Caller, deps: Dependencies
-) -> DeleteTenantResponse:
-    """Make the deletion durable; `operations.tenant_purge` carries it out.
+async def delete_tenant(request: DeleteTenantRequest, caller: Caller, deps: Dependencies) -> Operation:
+    """Make the deletion and its operation durable; `jobs.carry_operations` carries it out.
 
-    From the commit on nothing begins in the tenant, and the purge finds what began before.
+    From the commit on nothing begins in the tenant, and the purge finds what began before. Raises
+    NOT_FOUND, REQUEST_ID_REUSED and OPERATION_COUNT_EXCEEDED.
     """
     tenant_id = request.tenant_id
-    async with deps.database.transaction(tenant_id) as connection:
+
+    async def begin(connection: Connection) -> str:
+        """Begin the deletion, unless it has begun or is done. Return the first position."""
         tenant = await tenants.get_tenant(connection, tenant_id)
         if tenant is None:
             raise not_found("tenant", tenant_id)
-        if isinstance(tenant, Tenant) and await tenant_deletions.insert_tenant_deletion(
+        begins = isinstance(tenant, Tenant) and await tenant_deletions.insert_tenant_deletion(
             connection, tenant_id
-        ):
-            await jobs.reschedule(connection, tenant_id, NewJob(PURGE_TENANT, tenant_id))
-        tenant = await tenants.get_tenant(connection, tenant_id)
-    if tenant is None:
-        raise not_found("tenant", tenant_id)
-    return DeleteTenantResponse(tenant=render_tenant(tenant))
+        )
+        deletion = await tenant_deletions.get_tenant_deletion(connection, tenant_id)
+        if deletion is None:
+            raise not_found("tenant", tenant_id)
+        return str(DeletionPosition(deletion.request_time, carries=begins))
+
+    new = NewOperation(DELETE_TENANT, request.request_id, request, caller.subject, current_traceparent())
+    async with deps.database.transaction(tenant_id) as connection:
+        return await deps.operations.start_within(connection, tenant_id, new, begin)

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
+from spawnmesh_postgres.long_running.operations import Operations
 from spawnmesh_runtime.limiter import FairLimiter
 
 from spawnmesh_session.clients.tenant_participants import TenantParticipants
@@ -70,4 +71,5 @@ class Dependencies:
     tenant_classes: TenantClasses
     max_token_lifetime: timedelta
     watch_limit: FairLimiter
+    operations: Operations
     watch_source: WatchSource

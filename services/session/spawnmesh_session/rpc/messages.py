@@ -26,8 +26,9 @@ from spawnmesh_session.domain.agents import AgentProfile, etag_of
 from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
+from spawnmesh_session.domain.tenants import DeletedTenant, Tenant
 from spawnmesh_session.domain.text import without_nul
+from spawnmesh_session.operations.deletion_report import render_deletion
 
 DEFAULT_PAGE_SIZE = 50
 _THINKING = "THINKING_LEVEL_"
@@ -232,7 +233,7 @@ def render_tenant(tenant: Tenant | DeletedTenant) -> tenant_pb2.Tenant:
         return tenant_pb2.Tenant(
             tenant_id=tenant.tenant_id,
             state=tenant_pb2.TENANT_STATE_DELETED,
-            deletion=_render_deletion(tenant.deletion),
+            deletion=render_deletion(tenant.deletion),
         )
     state = tenant_pb2.TENANT_STATE_ACTIVE if tenant.ready else tenant_pb2.TENANT_STATE_CREATING
     return tenant_pb2.Tenant(
@@ -242,20 +243,8 @@ def render_tenant(tenant: Tenant | DeletedTenant) -> tenant_pb2.Tenant:
         settings_version=tenant.settings_version,
         create_time=render_time(tenant.create_time),
         state=tenant_pb2.TENANT_STATE_DELETING if tenant.deletion else state,
-        deletion=_render_deletion(tenant.deletion) if tenant.deletion else None,
+        deletion=render_deletion(tenant.deletion) if tenant.deletion else None,
         etag=tenant.etag,
-    )
-
-
-def _render_deletion(deletion: TenantDeletion) -> tenant_pb2.TenantDeletion:
-    return tenant_pb2.TenantDeletion(
-        request_time=render_time(deletion.request_time),
-        end_time=render_time(deletion.end_time),
-        killed_run_count=deletion.killed_run_count,
-        deleted_session_count=deletion.deleted_session_count,
-        deleted_transcript_count=deletion.deleted_transcript_count,
-        deleted_object_count=deletion.deleted_object_count,
-        stalled_by=deletion.stalled_by,
     )
 
 

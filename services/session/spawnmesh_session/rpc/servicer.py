@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 import grpc
+from google.longrunning.operations_pb2 import Operation
 from spawnmesh.session.v1 import approval_service_pb2 as approval_pb
 from spawnmesh.session.v1 import budget_pb2 as budget_pb
 from spawnmesh.session.v1 import budget_service_pb2 as service_pb
@@ -212,9 +213,7 @@ class TenantServicer(TenantServiceServicer):
     ) -> tenant_pb.GetTenantStatusResponse:
         return await get_tenant_status(request, current_caller(), self.deps)
 
-    async def DeleteTenant(
-        self, request: tenant_pb.DeleteTenantRequest, context: Context
-    ) -> tenant_pb.DeleteTenantResponse:
+    async def DeleteTenant(self, request: tenant_pb.DeleteTenantRequest, context: Context) -> Operation:
         return await delete_tenant(request, current_caller(), self.deps)
 
     async def ListTenants(

@@ -1,7 +1,6 @@
 """Deletions of tenants: their progress, and the removal of this service's rows."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 
 from spawnmesh_postgres.database import Connection
@@ -14,7 +13,8 @@ from spawnmesh_session.store.tenants import deletion_of
 
 _SQL = load_statements(__name__)
 
-# Rows of sessions go before them. The tenant's own row goes last, and its deletion remains.
+# Rows of sessions go before them. The tenant's own row goes last, and its deletion remains, as do
+# the operations and their jobs. `purge_jobs` removes the other jobs.
 TENANT_TABLES = TenantTables(
     rows=(
         "schedules",
@@ -29,12 +29,9 @@ TENANT_TABLES = TenantTables(
         "sessions",
         "agents",
         "run_queue",
-        "jobs",
     ),
     settings="tenants",
 )
-# One of the jobs is that of the deletion itself. `purge_jobs` removes the others.
-PURGED_TABLES = replace(TENANT_TABLES, rows=TENANT_TABLES.rows[:-1])
 
 
 async def insert_tenant_deletion(connection: Connection, tenant_id: str) -> bool:
@@ -128,10 +125,10 @@ async def has_peer_work(connection: Connection, tenant_id: str) -> bool:
 
 async def purge_page(connection: Connection, tenant_id: str) -> Counter[str]:
     """Remove a page of the tenant's rows; return how many by table, nothing if none is left."""
-    keys = await PURGED_TABLES.read_keys(connection)
-    return await PURGED_TABLES.purge_page(connection, tenant_id, keys, PAGE_ROWS)
+    keys = await TENANT_TABLES.read_keys(connection)
+    return await TENANT_TABLES.purge_page(connection, tenant_id, keys, PAGE_ROWS)
 
 
 async def purge_jobs(connection: Connection, tenant_id: str) -> None:
-    """Remove the tenant's jobs, except that of the deletion."""
+    """Remove the tenant's jobs, except those of operations, which outlive the tenant."""
     await connection.execute(_SQL["purge_jobs"], {"tenant_id": tenant_id})

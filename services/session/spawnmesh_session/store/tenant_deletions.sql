@@ -59,5 +59,5 @@ where tenant_id = %(tenant_id)s
 limit 1
 
 -- name: purge_jobs
--- Locks the rows. All jobs except that of the deletion. Index: jobs_pkey.
-delete from jobs where tenant_id = %(tenant_id)s and kind <> 'purge_tenant'
+-- Locks the rows. All jobs except those of operations. Index: jobs_pkey.
+delete from jobs where tenant_id = %(tenant_id)s and kind <> 'operation'

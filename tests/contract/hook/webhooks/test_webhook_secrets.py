@@ -125,7 +125,7 @@ async def test_RotateWebhookSecret__the_secret_stays_with_the_webhook(tenant: Te
     "fields",
     [
         {"request_id": ""},
-        {"request_id": "a" * 257},
+        {"request_id": "a" * 129},
         {"request_id": "r", "keep_previous": Duration(seconds=-1)},
         {"request_id": "r", "keep_previous": Duration(seconds=7 * DAY + 1)},
     ],

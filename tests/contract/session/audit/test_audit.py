@@ -180,7 +180,7 @@ async def test_ListAuditEvents__what_a_client_did_as_an_operator_of_the_mesh_nam
     token = client_tokens(mesh.keys).client_token("t-staff", "root", 600, role=ClientRole.ADMIN)
     delete = TenantServiceStub(mesh.peer.channel).DeleteTenant
     with use_token(token):
-        request = tenant_pb.DeleteTenantRequest(tenant_id=mesh.tenant)
+        request = tenant_pb.DeleteTenantRequest(tenant_id=mesh.tenant, request_id="r")
         await mesh.peer.unary(delete, request, timeout_seconds=60.0)
     event = await recorded(mesh.peer, admin_of(mesh), "DeleteTenant", tenant_id=mesh.tenant)
     assert (event.caller_kind, event.subject, event.token_id) == (

@@ -42,7 +42,7 @@ async def test_jobs_are_counted_until_they_are_done(
     assert found[DELETE_SESSION] == 0
     assert found.keys() == {
         *FOLLOW_UPS,
-        *("undo_spawn", "clean_up_spawn", "delete_session", "delete_family", "purge_tenant"),
+        *("undo_spawn", "clean_up_spawn", "delete_session", "delete_family", "operation"),
         *("push_settings", "expire_model_call", "wake_budget", "fire_schedule"),
     }
 

@@ -78,7 +78,7 @@ async def archive_session(on: Crashing, tenant: str, session_id: str) -> None:
 
 
 async def delete_tenant(on: Crashing, tenant: str, _session_id: str) -> None:
-    request = tenant_pb.DeleteTenantRequest(tenant_id=tenant)
+    request = tenant_pb.DeleteTenantRequest(tenant_id=tenant, request_id="delete")
     await begin_deletion(request, Caller(CallerKind.ADMIN, "test"), on.deps)
     while await on.purge.purge(tenant):
         pass

@@ -11,8 +11,8 @@ from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.revision_pb2 import (
     REVISION_CAP_FINAL_EFFECTS,
-    REVISION_CAP_IDEMPOTENCY_KEY,
     REVISION_CAP_LAST_TURN,
+    REVISION_CAP_OBJECTION_KEY,
     REVISION_CAP_RUN,
     CappedRevision,
     RevisionCap,
@@ -211,12 +211,12 @@ async def test_FinalizeRun__the_tenant_sees_that_the_attempts_for_an_objection_a
     stage: Stage,
 ) -> None:
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
-    keyed = FinalizeDecision(revise=Revise(reason="shorter, please", idempotency_key="length"))
+    keyed = FinalizeDecision(revise=Revise(reason="shorter, please", objection_key="length"))
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=keyed)):
         assert (await offer(stage, held, "draft 1")).revise.number == 1
         answer = await offer(stage, held, "draft 2")
     assert answer.accepted.run.result_text == "draft 2"
-    await check_tenant_sees_cap(stage, held, answer, REVISION_CAP_IDEMPOTENCY_KEY)
+    await check_tenant_sees_cap(stage, held, answer, REVISION_CAP_OBJECTION_KEY)
 
 
 class DyingHooks:

@@ -184,12 +184,12 @@ async def test_RunSchedule__spawns_now_whatever_goes_on(clockwork: Clockwork, pa
 
 async def test_RunSchedule__a_repeat_returns_the_same_firing(clockwork: Clockwork) -> None:
     await clockwork.put("0 9 * * *")
-    first = await clockwork.run(request_id="r" * 64)
+    first = await clockwork.run(request_id="r" * 128)
     await clockwork.update("spawn.task", spawn=pb.ScheduledSpawn(task="Another."))
     await clockwork.kill(first.session_id)
-    assert await clockwork.run(request_id="r" * 64) == first
+    assert await clockwork.run(request_id="r" * 128) == first
     await clockwork.delete_session(first.session_id)
-    assert await clockwork.run(request_id="r" * 64) == first
+    assert await clockwork.run(request_id="r" * 128) == first
     assert await clockwork.history() == [first]
 
 
@@ -220,7 +220,7 @@ async def test_RunSchedule__the_same_request_id_of_two_schedules(clockwork: Cloc
     assert len({one.session_id for one in fired}) == len({one.firing_id for one in fired}) == 2
 
 
-@pytest.mark.parametrize("request_id", ["", "a\0b", "r" * 65])
+@pytest.mark.parametrize("request_id", ["", "a\0b", "r" * 129])
 async def test_RunSchedule__a_malformed_request_id(clockwork: Clockwork, request_id: str) -> None:
     await clockwork.put("0 9 * * *")
     request = service_pb.RunScheduleRequest(name="nightly", request_id=request_id)

@@ -41,9 +41,10 @@ TABLES: dict[str, TenantTables] = {
     "hook": HOOK_TABLES,
     "model-router": ROUTER_TABLES,
 }
-RECORDS = {"session": {"tenant_deletions", "revoked_tokens"}}
+RECORDS = {"session": {"tenant_deletions", "revoked_tokens", "operations", "jobs"}}
 """The tables whose rows outlive a tenant: the record that it is purged, or was, which is
-`purged_tenants` in other services, and its revocations.
+`purged_tenants` in other services, its revocations, and the operations that delete it with their
+jobs; a purge removes the other jobs.
 """
 AUDIT = {"audit_chains", "audit_events"}
 """The tables of the audit log, in every service. They outlive a tenant as well."""

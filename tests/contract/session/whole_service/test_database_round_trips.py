@@ -70,7 +70,7 @@ ROUND_TRIPS = {
     "update tenant": {"session": 8, "attachment_blob": 10, "transcript": 10, "hook": 7, "model_router": 7},
     "get tenant": {"session": 3},
     "put agent": {"session": 6},
-    "delete tenant": {"session": 7},
+    "delete tenant": {"session": 12},
     "upload": {"attachment_blob": 32},
     "generate": {"model_router": 2},
 }

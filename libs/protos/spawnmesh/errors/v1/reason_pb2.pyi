@@ -319,6 +319,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
     that are not done. The limit is in the facts.
     """
+    REASON_OPERATION_NOT_CANCELLABLE: _Reason.ValueType  # 171
+    """FAILED_PRECONDITION. The operation cannot be cancelled: what it has begun has to be finished."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """`google.rpc.ErrorInfo.reason` is the name of the value without the prefix `REASON_`. `domain` is
@@ -622,4 +624,6 @@ REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 170
 """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
 that are not done. The limit is in the facts.
 """
+REASON_OPERATION_NOT_CANCELLABLE: Reason.ValueType  # 171
+"""FAILED_PRECONDITION. The operation cannot be cancelled: what it has begun has to be finished."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/decision.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\"v\n\rSpawnDecision\x12)\n\x05\x61llow\x18\x01 \x01(\x0b\x32\x18.spawnmesh.hook.v1.AllowH\x00\x12\'\n\x04\x64\x65ny\x18\x02 \x01(\x0b\x32\x17.spawnmesh.hook.v1.DenyH\x00\x42\x11\n\x08\x64\x65\x63ision\x12\x05\xbaH\x02\x08\x01\"\x07\n\x05\x41llow\".\n\x04\x44\x65ny\x12&\n\x06reason\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01(\x80 2\n^[^\\x00]*$\"\xb4\x01\n\x10\x46inalizeDecision\x12/\n\x08\x63ontinue\x18\x01 \x01(\x0b\x32\x1b.spawnmesh.hook.v1.ContinueH\x00\x12+\n\x06revise\x18\x02 \x01(\x0b\x32\x19.spawnmesh.hook.v1.ReviseH\x00\x12/\n\x08\x66inalize\x18\x03 \x01(\x0b\x32\x1b.spawnmesh.hook.v1.FinalizeH\x00\x42\x11\n\x08\x64\x65\x63ision\x12\x05\xbaH\x02\x08\x01\"\n\n\x08\x43ontinue\"\x91\x01\n\x06Revise\x12\x37\n\x06reason\x18\x01 \x01(\tB\'\xbaH$r\"\x10\x01(\x80 2\x1b^[^\\x00]*[^\\s\\x00][^\\x00]*$\x12-\n\x0fidempotency_key\x18\x02 \x01(\tB\x14\xbaH\x11r\x0f(\x80\x02\x32\n^[^\\x00]*$\x12\x1f\n\x0cmax_attempts\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x03(\x00\"0\n\x08\x46inalize\x12$\n\x06reason\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f(\x80 2\n^[^\\x00]*$\"4\n\rModelDecision\x12#\n\x05model\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f(\x80\x02\x32\n^[^\\x00]*$\"z\n\x0ePromptDecision\x12 \n\rsystem_prompt\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04\x12\x1a\n\x07\x63ontext\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04\x12*\n\x05tools\x18\x03 \x01(\x0b\x32\x1b.spawnmesh.hook.v1.ToolList\"$\n\x08ToolList\x12\x18\n\x05names\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x08\"\xee\x01\n\x10ToolCallDecision\x12-\n\x07proceed\x18\x01 \x01(\x0b\x32\x1a.spawnmesh.hook.v1.ProceedH\x00\x12-\n\x07rewrite\x18\x02 \x01(\x0b\x32\x1a.spawnmesh.hook.v1.RewriteH\x00\x12)\n\x05\x62lock\x18\x03 \x01(\x0b\x32\x18.spawnmesh.hook.v1.BlockH\x00\x12>\n\x10require_approval\x18\x04 \x01(\x0b\x32\".spawnmesh.hook.v1.RequireApprovalH\x00\x42\x11\n\x08\x64\x65\x63ision\x12\x05\xbaH\x02\x08\x01\"\t\n\x07Proceed\".\n\x07Rewrite\x12#\n\x0e\x61rguments_json\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x02(\x80\x80@\"J\n\x0fRequireApproval\x12\x37\n\x06reason\x18\x01 \x01(\tB\'\xbaH$r\"\x10\x01(\x80\x08\x32\x1b^[^\\x00]*[^\\s\\x00][^\\x00]*$\"@\n\x05\x42lock\x12\x37\n\x06reason\x18\x01 \x01(\tB\'\xbaH$r\"\x10\x01(\x80 2\x1b^[^\\x00]*[^\\s\\x00][^\\x00]*$b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/decision.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\"v\n\rSpawnDecision\x12)\n\x05\x61llow\x18\x01 \x01(\x0b\x32\x18.spawnmesh.hook.v1.AllowH\x00\x12\'\n\x04\x64\x65ny\x18\x02 \x01(\x0b\x32\x17.spawnmesh.hook.v1.DenyH\x00\x42\x11\n\x08\x64\x65\x63ision\x12\x05\xbaH\x02\x08\x01\"\x07\n\x05\x41llow\".\n\x04\x44\x65ny\x12&\n\x06reason\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01(\x80 2\n^[^\\x00]*$\"\xb4\x01\n\x10\x46inalizeDecision\x12/\n\x08\x63ontinue\x18\x01 \x01(\x0b\x32\x1b.spawnmesh.hook.v1.ContinueH\x00\x12+\n\x06revise\x18\x02 \x01(\x0b\x32\x19.spawnmesh.hook.v1.ReviseH\x00\x12/\n\x08\x66inalize\x18\x03 \x01(\x0b\x32\x1b.spawnmesh.hook.v1.FinalizeH\x00\x42\x11\n\x08\x64\x65\x63ision\x12\x05\xbaH\x02\x08\x01\"\n\n\x08\x43ontinue\"\x8f\x01\n\x06Revise\x12\x37\n\x06reason\x18\x01 \x01(\tB\'\xbaH$r\"\x10\x01(\x80 2\x1b^[^\\x00]*[^\\s\\x00][^\\x00]*$\x12+\n\robjection_key\x18\x02 \x01(\tB\x14\xbaH\x11r\x0f(\x80\x02\x32\n^[^\\x00]*$\x12\x1f\n\x0cmax_attempts\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x03(\x00\"0\n\x08\x46inalize\x12$\n\x06reason\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f(\x80 2\n^[^\\x00]*$\"4\n\rModelDecision\x12#\n\x05model\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f(\x80\x02\x32\n^[^\\x00]*$\"z\n\x0ePromptDecision\x12 \n\rsystem_prompt\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04\x12\x1a\n\x07\x63ontext\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04\x12*\n\x05tools\x18\x03 \x01(\x0b\x32\x1b.spawnmesh.hook.v1.ToolList\"$\n\x08ToolList\x12\x18\n\x05names\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x08\"\xee\x01\n\x10ToolCallDecision\x12-\n\x07proceed\x18\x01 \x01(\x0b\x32\x1a.spawnmesh.hook.v1.ProceedH\x00\x12-\n\x07rewrite\x18\x02 \x01(\x0b\x32\x1a.spawnmesh.hook.v1.RewriteH\x00\x12)\n\x05\x62lock\x18\x03 \x01(\x0b\x32\x18.spawnmesh.hook.v1.BlockH\x00\x12>\n\x10require_approval\x18\x04 \x01(\x0b\x32\".spawnmesh.hook.v1.RequireApprovalH\x00\x42\x11\n\x08\x64\x65\x63ision\x12\x05\xbaH\x02\x08\x01\"\t\n\x07Proceed\".\n\x07Rewrite\x12#\n\x0e\x61rguments_json\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x02(\x80\x80@\"J\n\x0fRequireApproval\x12\x37\n\x06reason\x18\x01 \x01(\tB\'\xbaH$r\"\x10\x01(\x80\x08\x32\x1b^[^\\x00]*[^\\s\\x00][^\\x00]*$\"@\n\x05\x42lock\x12\x37\n\x06reason\x18\x01 \x01(\tB\'\xbaH$r\"\x10\x01(\x80 2\x1b^[^\\x00]*[^\\s\\x00][^\\x00]*$b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,8 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FINALIZEDECISION'].oneofs_by_name['decision']._serialized_options = b'\272H\002\010\001'
   _globals['_REVISE'].fields_by_name['reason']._loaded_options = None
   _globals['_REVISE'].fields_by_name['reason']._serialized_options = b'\272H$r\"\020\001(\200 2\033^[^\\x00]*[^\\s\\x00][^\\x00]*$'
-  _globals['_REVISE'].fields_by_name['idempotency_key']._loaded_options = None
-  _globals['_REVISE'].fields_by_name['idempotency_key']._serialized_options = b'\272H\021r\017(\200\0022\n^[^\\x00]*$'
+  _globals['_REVISE'].fields_by_name['objection_key']._loaded_options = None
+  _globals['_REVISE'].fields_by_name['objection_key']._serialized_options = b'\272H\021r\017(\200\0022\n^[^\\x00]*$'
   _globals['_REVISE'].fields_by_name['max_attempts']._loaded_options = None
   _globals['_REVISE'].fields_by_name['max_attempts']._serialized_options = b'\272H\006\032\004\030\003(\000'
   _globals['_FINALIZE'].fields_by_name['reason']._loaded_options = None
@@ -73,23 +73,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTINUE']._serialized_start=444
   _globals['_CONTINUE']._serialized_end=454
   _globals['_REVISE']._serialized_start=457
-  _globals['_REVISE']._serialized_end=602
-  _globals['_FINALIZE']._serialized_start=604
-  _globals['_FINALIZE']._serialized_end=652
-  _globals['_MODELDECISION']._serialized_start=654
-  _globals['_MODELDECISION']._serialized_end=706
-  _globals['_PROMPTDECISION']._serialized_start=708
-  _globals['_PROMPTDECISION']._serialized_end=830
-  _globals['_TOOLLIST']._serialized_start=832
-  _globals['_TOOLLIST']._serialized_end=868
-  _globals['_TOOLCALLDECISION']._serialized_start=871
-  _globals['_TOOLCALLDECISION']._serialized_end=1109
-  _globals['_PROCEED']._serialized_start=1111
-  _globals['_PROCEED']._serialized_end=1120
-  _globals['_REWRITE']._serialized_start=1122
-  _globals['_REWRITE']._serialized_end=1168
-  _globals['_REQUIREAPPROVAL']._serialized_start=1170
-  _globals['_REQUIREAPPROVAL']._serialized_end=1244
-  _globals['_BLOCK']._serialized_start=1246
-  _globals['_BLOCK']._serialized_end=1310
+  _globals['_REVISE']._serialized_end=600
+  _globals['_FINALIZE']._serialized_start=602
+  _globals['_FINALIZE']._serialized_end=650
+  _globals['_MODELDECISION']._serialized_start=652
+  _globals['_MODELDECISION']._serialized_end=704
+  _globals['_PROMPTDECISION']._serialized_start=706
+  _globals['_PROMPTDECISION']._serialized_end=828
+  _globals['_TOOLLIST']._serialized_start=830
+  _globals['_TOOLLIST']._serialized_end=866
+  _globals['_TOOLCALLDECISION']._serialized_start=869
+  _globals['_TOOLCALLDECISION']._serialized_end=1107
+  _globals['_PROCEED']._serialized_start=1109
+  _globals['_PROCEED']._serialized_end=1118
+  _globals['_REWRITE']._serialized_start=1120
+  _globals['_REWRITE']._serialized_end=1166
+  _globals['_REQUIREAPPROVAL']._serialized_start=1168
+  _globals['_REQUIREAPPROVAL']._serialized_end=1242
+  _globals['_BLOCK']._serialized_start=1244
+  _globals['_BLOCK']._serialized_end=1308
 # @@protoc_insertion_point(module_scope)

@@ -146,26 +146,26 @@ class Revise(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
-    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    OBJECTION_KEY_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """What to change. The model reads it. Not blank, and without NUL."""
-    idempotency_key: _builtins.str
+    objection_key: _builtins.str
     """Identifies the objection within the run and the plugin. After `max_attempts` revisions for it,
     the objection is ignored. Empty means that only the bound of the run holds.
     """
     max_attempts: _builtins.int
-    """The largest number of revisions for the idempotency key. 0 means 1."""
+    """The largest number of revisions for the objection key. 0 means 1."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
-        idempotency_key: _builtins.str = ...,
+        objection_key: _builtins.str = ...,
         max_attempts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "max_attempts", b"max_attempts", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_attempts", b"max_attempts", "objection_key", b"objection_key", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

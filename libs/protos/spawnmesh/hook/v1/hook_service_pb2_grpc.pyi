@@ -108,7 +108,7 @@ class HookServiceStub:
       is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
       repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
       is stored.
-    - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
+    - At most 3 revisions are granted in a run, and at most `max_attempts` for an objection key
       of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
       run, no revision is granted. `capped_revisions` has each that was requested, and so has the
       log, with the decision `capped`.
@@ -227,7 +227,7 @@ class HookServiceAsyncStub(HookServiceStub):
       is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
       repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
       is stored.
-    - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
+    - At most 3 revisions are granted in a run, and at most `max_attempts` for an objection key
       of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
       run, no revision is granted. `capped_revisions` has each that was requested, and so has the
       log, with the decision `capped`.
@@ -403,7 +403,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
           is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
           repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
           is stored.
-        - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
+        - At most 3 revisions are granted in a run, and at most `max_attempts` for an objection key
           of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
           run, no revision is granted. `capped_revisions` has each that was requested, and so has the
           log, with the decision `capped`.

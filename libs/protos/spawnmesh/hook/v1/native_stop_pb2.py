@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/hook/v1/native_stop.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\"\xa4\x01\n\x16RelayNativeStopRequest\x12*\n\nrequest_id\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01(\x80\x01\x32\n^[^\\x00]*$\x12=\n\x07harness\x18\x02 \x01(\x0e\x32 .spawnmesh.hook.v1.NativeHarnessB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1f\n\nevent_json\x18\x03 \x01(\tB\x0b\xbaH\x08r\x06\x10\x02(\x80\x80@\"R\n\x17RelayNativeStopResponse\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x17\n\x0frevision_number\x18\x02 \x01(\x05\x12\x0e\n\x06\x63\x61pped\x18\x03 \x01(\x08*i\n\rNativeHarness\x12\x1e\n\x1aNATIVE_HARNESS_UNSPECIFIED\x10\x00\x12\x1e\n\x1aNATIVE_HARNESS_CLAUDE_CODE\x10\x01\x12\x18\n\x14NATIVE_HARNESS_CODEX\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/hook/v1/native_stop.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\"\xa4\x01\n\x16RelayNativeStopRequest\x12*\n\nrequest_id\x18\x01 \x01(\tB\x16\xbaH\x13r\x11 \x01(\x80\x01\x32\n^[^\\x00]*$\x12=\n\x07harness\x18\x02 \x01(\x0e\x32 .spawnmesh.hook.v1.NativeHarnessB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1f\n\nevent_json\x18\x03 \x01(\tB\x0b\xbaH\x08r\x06\x10\x02(\x80\x80@\"R\n\x17RelayNativeStopResponse\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x17\n\x0frevision_number\x18\x02 \x01(\x05\x12\x0e\n\x06\x63\x61pped\x18\x03 \x01(\x08*i\n\rNativeHarness\x12\x1e\n\x1aNATIVE_HARNESS_UNSPECIFIED\x10\x00\x12\x1e\n\x1aNATIVE_HARNESS_CLAUDE_CODE\x10\x01\x12\x18\n\x14NATIVE_HARNESS_CODEX\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.hook.v1.native_st
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['request_id']._loaded_options = None
-  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\023r\021\020\001(\200\0012\n^[^\\x00]*$'
+  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\023r\021 \001(\200\0012\n^[^\\x00]*$'
   _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['harness']._loaded_options = None
   _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['harness']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
   _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['event_json']._loaded_options = None

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/revision.proto\x12\x11spawnmesh.hook.v1\"M\n\x0e\x43\x61ppedRevision\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12+\n\x03\x63\x61p\x18\x02 \x01(\x0e\x32\x1e.spawnmesh.hook.v1.RevisionCap*\x9f\x01\n\x0bRevisionCap\x12\x1c\n\x18REVISION_CAP_UNSPECIFIED\x10\x00\x12\x14\n\x10REVISION_CAP_RUN\x10\x01\x12 \n\x1cREVISION_CAP_IDEMPOTENCY_KEY\x10\x02\x12\x1e\n\x1aREVISION_CAP_FINAL_EFFECTS\x10\x03\x12\x1a\n\x16REVISION_CAP_LAST_TURN\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/revision.proto\x12\x11spawnmesh.hook.v1\"M\n\x0e\x43\x61ppedRevision\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12+\n\x03\x63\x61p\x18\x02 \x01(\x0e\x32\x1e.spawnmesh.hook.v1.RevisionCap*\x9d\x01\n\x0bRevisionCap\x12\x1c\n\x18REVISION_CAP_UNSPECIFIED\x10\x00\x12\x14\n\x10REVISION_CAP_RUN\x10\x01\x12\x1e\n\x1aREVISION_CAP_OBJECTION_KEY\x10\x02\x12\x1e\n\x1aREVISION_CAP_FINAL_EFFECTS\x10\x03\x12\x1a\n\x16REVISION_CAP_LAST_TURN\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.hook.v1.revision_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REVISIONCAP']._serialized_start=135
-  _globals['_REVISIONCAP']._serialized_end=294
+  _globals['_REVISIONCAP']._serialized_end=292
   _globals['_CAPPEDREVISION']._serialized_start=55
   _globals['_CAPPEDREVISION']._serialized_end=132
 # @@protoc_insertion_point(module_scope)

@@ -27,8 +27,8 @@ class _RevisionCapEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RevisionC
     """Never returned."""
     REVISION_CAP_RUN: _RevisionCap.ValueType  # 1
     """The run has had its largest number of revisions."""
-    REVISION_CAP_IDEMPOTENCY_KEY: _RevisionCap.ValueType  # 2
-    """The idempotency key of the plugin has had its `max_attempts` in the run."""
+    REVISION_CAP_OBJECTION_KEY: _RevisionCap.ValueType  # 2
+    """The objection key of the plugin has had its `max_attempts` in the run."""
     REVISION_CAP_FINAL_EFFECTS: _RevisionCap.ValueType  # 3
     """The run had effects that cannot be undone."""
     REVISION_CAP_LAST_TURN: _RevisionCap.ValueType  # 4
@@ -41,8 +41,8 @@ REVISION_CAP_UNSPECIFIED: RevisionCap.ValueType  # 0
 """Never returned."""
 REVISION_CAP_RUN: RevisionCap.ValueType  # 1
 """The run has had its largest number of revisions."""
-REVISION_CAP_IDEMPOTENCY_KEY: RevisionCap.ValueType  # 2
-"""The idempotency key of the plugin has had its `max_attempts` in the run."""
+REVISION_CAP_OBJECTION_KEY: RevisionCap.ValueType  # 2
+"""The objection key of the plugin has had its `max_attempts` in the run."""
 REVISION_CAP_FINAL_EFFECTS: RevisionCap.ValueType  # 3
 """The run had effects that cannot be undone."""
 REVISION_CAP_LAST_TURN: RevisionCap.ValueType  # 4

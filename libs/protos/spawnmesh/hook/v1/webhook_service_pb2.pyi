@@ -592,20 +592,20 @@ class ReplayWebhookDeliveriesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLAYED_COUNT_FIELD_NUMBER: _builtins.int
-    HAS_MORE_FIELD_NUMBER: _builtins.int
+    IS_PARTIAL_FIELD_NUMBER: _builtins.int
     replayed_count: _builtins.int
     """The number of messages that this call queued."""
-    has_more: _builtins.bool
-    """More messages that were given up are left: call again."""
+    is_partial: _builtins.bool
+    """Messages that were given up are left: call again."""
     def __init__(
         self,
         *,
         replayed_count: _builtins.int = ...,
-        has_more: _builtins.bool = ...,
+        is_partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_more", b"has_more", "replayed_count", b"replayed_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_partial", b"is_partial", "replayed_count", b"replayed_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

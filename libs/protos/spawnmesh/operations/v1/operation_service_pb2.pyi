@@ -39,6 +39,7 @@ class OperationMetadata(_message.Message):
     PARTIAL_RESPONSE_FIELD_NUMBER: _builtins.int
     RETRY_REASON_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
+    IS_CANCELLABLE_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """The RPC that started it, such as `TierTranscript`."""
     subject: _builtins.str
@@ -51,6 +52,8 @@ class OperationMetadata(_message.Message):
     """The reason why the newest step failed, such as `DEPENDENCY_UNAVAILABLE`, if it is tried again.
     Empty otherwise.
     """
+    is_cancellable: _builtins.bool
+    """False if CancelOperation refuses the operations of this RPC."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """The time of its start."""
@@ -91,10 +94,11 @@ class OperationMetadata(_message.Message):
         partial_response: _any_pb2.Any | None = ...,
         retry_reason: _builtins.str = ...,
         request: _any_pb2.Any | None = ...,
+        is_cancellable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "end_time", b"end_time", "partial_response", b"partial_response", "request", b"request", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "done_count", b"done_count", "end_time", b"end_time", "method", b"method", "partial_response", b"partial_response", "request", b"request", "retry_reason", b"retry_reason", "subject", b"subject", "total_count", b"total_count", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "done_count", b"done_count", "end_time", b"end_time", "is_cancellable", b"is_cancellable", "method", b"method", "partial_response", b"partial_response", "request", b"request", "retry_reason", b"retry_reason", "subject", b"subject", "total_count", b"total_count", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,14 +27,15 @@ if _version_not_supported:
 
 
 class OperationServiceStub:
-    """Served by transcript and attachment-blob, beside their own services, for the operations that their
-    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    """Served by session, transcript and attachment-blob, beside their own services, for the operations
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
     `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-    `retry_reason` says why. After about an hour of that it fails.
+    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
+    it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
@@ -82,14 +83,15 @@ class OperationServiceStub:
 
 
 class OperationServiceServicer:
-    """Served by transcript and attachment-blob, beside their own services, for the operations that their
-    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    """Served by session, transcript and attachment-blob, beside their own services, for the operations
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
     `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-    `retry_reason` says why. After about an hour of that it fails.
+    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
+    it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
@@ -131,7 +133,8 @@ class OperationServiceServicer:
         """Requests that the operation ends after its current step. It then has the error CANCELLED, and
         `partial_response` says what was done; nothing is undone. An operation whose last step is running
         may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-        the operation: ROLE_MISSING. NOT_FOUND as for GetOperation.
+        the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
+        is not done and whose metadata has no `is_cancellable`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,14 +186,15 @@ def add_OperationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OperationService:
-    """Served by transcript and attachment-blob, beside their own services, for the operations that their
-    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    """Served by session, transcript and attachment-blob, beside their own services, for the operations
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
     `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-    `retry_reason` says why. After about an hour of that it fails.
+    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
+    it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:

@@ -28,14 +28,15 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class OperationServiceStub:
-    """Served by transcript and attachment-blob, beside their own services, for the operations that their
-    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    """Served by session, transcript and attachment-blob, beside their own services, for the operations
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
     `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-      `retry_reason` says why. After about an hour of that it fails.
+      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
+      it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
@@ -69,7 +70,8 @@ class OperationServiceStub:
     """Requests that the operation ends after its current step. It then has the error CANCELLED, and
     `partial_response` says what was done; nothing is undone. An operation whose last step is running
     may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-    the operation: ROLE_MISSING. NOT_FOUND as for GetOperation.
+    the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
+    is not done and whose metadata has no `is_cancellable`.
     """
     DeleteOperation: _grpc.UnaryUnaryMultiCallable[_operation_service_pb2.DeleteOperationRequest, _operation_service_pb2.DeleteOperationResponse]
     """Forgets an operation that is done, and its `request_id`. ABORTED CONFLICT if it is not done.
@@ -79,14 +81,15 @@ class OperationServiceStub:
 
 @_typing.type_check_only
 class OperationServiceAsyncStub(OperationServiceStub):
-    """Served by transcript and attachment-blob, beside their own services, for the operations that their
-    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    """Served by session, transcript and attachment-blob, beside their own services, for the operations
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
     `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-      `retry_reason` says why. After about an hour of that it fails.
+      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
+      it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
@@ -117,7 +120,8 @@ class OperationServiceAsyncStub(OperationServiceStub):
     """Requests that the operation ends after its current step. It then has the error CANCELLED, and
     `partial_response` says what was done; nothing is undone. An operation whose last step is running
     may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-    the operation: ROLE_MISSING. NOT_FOUND as for GetOperation.
+    the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
+    is not done and whose metadata has no `is_cancellable`.
     """
     DeleteOperation: _aio.UnaryUnaryMultiCallable[_operation_service_pb2.DeleteOperationRequest, _operation_service_pb2.DeleteOperationResponse]  # type: ignore[assignment]
     """Forgets an operation that is done, and its `request_id`. ABORTED CONFLICT if it is not done.
@@ -126,14 +130,15 @@ class OperationServiceAsyncStub(OperationServiceStub):
     """
 
 class OperationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Served by transcript and attachment-blob, beside their own services, for the operations that their
-    RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
+    """Served by session, transcript and attachment-blob, beside their own services, for the operations
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
     `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-      `retry_reason` says why. After about an hour of that it fails.
+      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
+      it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
@@ -186,7 +191,8 @@ class OperationServiceServicer(metaclass=_abc_1.ABCMeta):
         """Requests that the operation ends after its current step. It then has the error CANCELLED, and
         `partial_response` says what was done; nothing is undone. An operation whose last step is running
         may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-        the operation: ROLE_MISSING. NOT_FOUND as for GetOperation.
+        the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
+        is not done and whose metadata has no `is_cancellable`.
         """
 
     @_abc_1.abstractmethod

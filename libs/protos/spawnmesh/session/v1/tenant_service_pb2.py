@@ -24,6 +24,7 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from spawnmesh.errors.v1 import reason_pb2 as spawnmesh_dot_errors_dot_v1_dot_reason__pb2
 from spawnmesh.hook.v1 import event_pb2 as spawnmesh_dot_hook_dot_v1_dot_event__pb2
@@ -33,7 +34,7 @@ from spawnmesh.tenancy.v1 import call_limits_pb2 as spawnmesh_dot_tenancy_dot_v1
 from spawnmesh.tenancy.v1 import tenant_status_pb2 as spawnmesh_dot_tenancy_dot_v1_dot_tenant__status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/errors/v1/reason.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\x1a&spawnmesh/tenancy/v1/call_limits.proto\x1a(spawnmesh/tenancy/v1/tenant_status.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\xa9\x02\n\x13UpdateTenantRequest\x12\xe0\x01\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.TenantB\xb1\x01\xbaH\xad\x01\xba\x01\xa6\x01\n\x17update_tenant.tenant_id\x12Ntenant_id must have 2 to 39 of a-z, 0-9 and -, neither first nor last a hyphen\x1a;this.tenant_id.matches(\'^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\')\xc8\x01\x01\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"U\n\x16GetTenantStatusRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"V\n\x17GetTenantStatusResponse\x12;\n\x08services\x18\x01 \x03(\x0b\x32).spawnmesh.session.v1.ServiceTenantStatus\"\x8d\x01\n\x13ServiceTenantStatus\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".spawnmesh.tenancy.v1.TenantStatus\x12\x31\n\x0c\x65rror_reason\x18\x03 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.Reason\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"Q\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x18\n\x16WatchCallLimitsRequest\"W\n\x10TenantCallLimits\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x30\n\x06limits\x18\x02 \x01(\x0b\x32 .spawnmesh.tenancy.v1.CallLimits\"f\n\x17WatchCallLimitsResponse\x12\x36\n\x06limits\x18\x01 \x03(\x0b\x32&.spawnmesh.session.v1.TenantCallLimits\x12\x13\n\x0bis_complete\x18\x02 \x01(\x08\"\x92\x01\n\x12\x45nableHooksRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12?\n\x05hooks\x18\x02 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x13\xbaH\x10\x92\x01\r\x08\x01\x10@\"\x07\x82\x01\x04\x10\x01 \x00\"\x15\n\x13\x45nableHooksResponse\"Y\n\x18\x45nableSharedHooksRequest\x12=\n\x05hooks\x18\x01 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x11\xbaH\x0e\x92\x01\x0b\x10@\"\x07\x82\x01\x04\x10\x01 \x00\"\x1b\n\x19\x45nableSharedHooksResponse\"\x97\x01\n\x12UpdateAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\"H\n\x13UpdateAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"F\n\x0fGetAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"E\n\x10GetAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"P\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x12\x44\x65leteAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\x12\x15\n\x04\x65tag\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"\x15\n\x13\x44\x65leteAgentResponse2\x80\x0f\n\rTenantService\x12\x89\x01\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\"\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x10\"\x0b/v1/tenants:\x01*\x12\xa1\x01\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\":\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02(2\x1e/v1/tenants/{tenant.tenant_id}:\x06tenant\x12\x89\x01\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"+\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/tenants/{tenant_id}\x12\xa2\x01\n\x0fGetTenantStatus\x12,.spawnmesh.session.v1.GetTenantStatusRequest\x1a-.spawnmesh.session.v1.GetTenantStatusResponse\"2\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02 \x12\x1e/v1/tenants/{tenant_id}/status\x12\x92\x01\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"+\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x19*\x17/v1/tenants/{tenant_id}\x12\x83\x01\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\x1f\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\r\x12\x0b/v1/tenants\x12\xb1\x01\n\x0fWatchCallLimits\x12,.spawnmesh.session.v1.WatchCallLimitsRequest\x1a-.spawnmesh.session.v1.WatchCallLimitsResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x12v\n\x0b\x45nableHooks\x12(.spawnmesh.session.v1.EnableHooksRequest\x1a).spawnmesh.session.v1.EnableHooksResponse\"\x12\x90\x02\x02\xb2\xe1\x18\x0b\n\x01\x04\x12\x04hook0\x01\x12\x88\x01\n\x11\x45nableSharedHooks\x12..spawnmesh.session.v1.EnableSharedHooksRequest\x1a/.spawnmesh.session.v1.EnableSharedHooksResponse\"\x12\x90\x02\x02\xb2\xe1\x18\x0b\n\x01\x04\x12\x04hook0\x01\x12\x9c\x01\n\x0bUpdateAgent\x12(.spawnmesh.session.v1.UpdateAgentRequest\x1a).spawnmesh.session.v1.UpdateAgentResponse\"8\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02$2\x1b/v1/agents/{agent.agent_id}:\x05\x61gent\x12\x86\x01\n\x08GetAgent\x12%.spawnmesh.session.v1.GetAgentRequest\x1a&.spawnmesh.session.v1.GetAgentResponse\"+\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/agents/{agent_id}\x12\x81\x01\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\" \x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/agents\x12\x8f\x01\n\x0b\x44\x65leteAgent\x12(.spawnmesh.session.v1.DeleteAgentRequest\x1a).spawnmesh.session.v1.DeleteAgentResponse\"+\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02\x17*\x15/v1/agents/{agent_id}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/errors/v1/reason.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\x1a&spawnmesh/tenancy/v1/call_limits.proto\x1a(spawnmesh/tenancy/v1/tenant_status.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\xa9\x02\n\x13UpdateTenantRequest\x12\xe0\x01\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.TenantB\xb1\x01\xbaH\xad\x01\xba\x01\xa6\x01\n\x17update_tenant.tenant_id\x12Ntenant_id must have 2 to 39 of a-z, 0-9 and -, neither first nor last a hyphen\x1a;this.tenant_id.matches(\'^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\')\xc8\x01\x01\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"U\n\x16GetTenantStatusRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"V\n\x17GetTenantStatusResponse\x12;\n\x08services\x18\x01 \x03(\x0b\x32).spawnmesh.session.v1.ServiceTenantStatus\"\x8d\x01\n\x13ServiceTenantStatus\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".spawnmesh.tenancy.v1.TenantStatus\x12\x31\n\x0c\x65rror_reason\x18\x03 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.Reason\"r\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\nrequest_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x01\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"Q\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x18\n\x16WatchCallLimitsRequest\"W\n\x10TenantCallLimits\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x30\n\x06limits\x18\x02 \x01(\x0b\x32 .spawnmesh.tenancy.v1.CallLimits\"f\n\x17WatchCallLimitsResponse\x12\x36\n\x06limits\x18\x01 \x03(\x0b\x32&.spawnmesh.session.v1.TenantCallLimits\x12\x13\n\x0bis_complete\x18\x02 \x01(\x08\"\x92\x01\n\x12\x45nableHooksRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12?\n\x05hooks\x18\x02 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x13\xbaH\x10\x92\x01\r\x08\x01\x10@\"\x07\x82\x01\x04\x10\x01 \x00\"\x15\n\x13\x45nableHooksResponse\"Y\n\x18\x45nableSharedHooksRequest\x12=\n\x05hooks\x18\x01 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x11\xbaH\x0e\x92\x01\x0b\x10@\"\x07\x82\x01\x04\x10\x01 \x00\"\x1b\n\x19\x45nableSharedHooksResponse\"\x97\x01\n\x12UpdateAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\"H\n\x13UpdateAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"F\n\x0fGetAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"E\n\x10GetAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"P\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x12\x44\x65leteAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\x12\x15\n\x04\x65tag\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"\x15\n\x13\x44\x65leteAgentResponse2\xcd\x0f\n\rTenantService\x12\x89\x01\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\"\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x10\"\x0b/v1/tenants:\x01*\x12\xa1\x01\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\":\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02(2\x1e/v1/tenants/{tenant.tenant_id}:\x06tenant\x12\x89\x01\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"+\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/tenants/{tenant_id}\x12\xa2\x01\n\x0fGetTenantStatus\x12,.spawnmesh.session.v1.GetTenantStatusRequest\x1a-.spawnmesh.session.v1.GetTenantStatusResponse\"2\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02 \x12\x1e/v1/tenants/{tenant_id}/status\x12\xdf\x01\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a\x1d.google.longrunning.Operation\"\x84\x01\x90\x02\x02\xca\x41V\n)spawnmesh.session.v1.DeleteTenantResponse\x12)spawnmesh.operations.v1.OperationMetadata\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x19*\x17/v1/tenants/{tenant_id}\x12\x83\x01\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\x1f\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\r\x12\x0b/v1/tenants\x12\xb1\x01\n\x0fWatchCallLimits\x12,.spawnmesh.session.v1.WatchCallLimitsRequest\x1a-.spawnmesh.session.v1.WatchCallLimitsResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x12v\n\x0b\x45nableHooks\x12(.spawnmesh.session.v1.EnableHooksRequest\x1a).spawnmesh.session.v1.EnableHooksResponse\"\x12\x90\x02\x02\xb2\xe1\x18\x0b\n\x01\x04\x12\x04hook0\x01\x12\x88\x01\n\x11\x45nableSharedHooks\x12..spawnmesh.session.v1.EnableSharedHooksRequest\x1a/.spawnmesh.session.v1.EnableSharedHooksResponse\"\x12\x90\x02\x02\xb2\xe1\x18\x0b\n\x01\x04\x12\x04hook0\x01\x12\x9c\x01\n\x0bUpdateAgent\x12(.spawnmesh.session.v1.UpdateAgentRequest\x1a).spawnmesh.session.v1.UpdateAgentResponse\"8\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02$2\x1b/v1/agents/{agent.agent_id}:\x05\x61gent\x12\x86\x01\n\x08GetAgent\x12%.spawnmesh.session.v1.GetAgentRequest\x1a&.spawnmesh.session.v1.GetAgentResponse\"+\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/agents/{agent_id}\x12\x81\x01\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\" \x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/agents\x12\x8f\x01\n\x0b\x44\x65leteAgent\x12(.spawnmesh.session.v1.DeleteAgentRequest\x1a).spawnmesh.session.v1.DeleteAgentResponse\"+\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02\x17*\x15/v1/agents/{agent_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,6 +53,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTENANTSTATUSREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
+  _globals['_DELETETENANTREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_DELETETENANTREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\007r\005 \001(\200\001'
   _globals['_LISTTENANTSREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTTENANTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\364\003(\000'
   _globals['_LISTTENANTSREQUEST'].fields_by_name['page_token']._loaded_options = None
@@ -83,7 +86,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTSERVICE'].methods_by_name['GetTenantStatus']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['GetTenantStatus']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004\202\323\344\223\002 \022\036/v1/tenants/{tenant_id}/status'
   _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004\202\323\344\223\002\031*\027/v1/tenants/{tenant_id}'
+  _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._serialized_options = b'\220\002\002\312AV\n)spawnmesh.session.v1.DeleteTenantResponse\022)spawnmesh.operations.v1.OperationMetadata\262\341\030\005\n\001\002 \004\202\323\344\223\002\031*\027/v1/tenants/{tenant_id}'
   _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004\202\323\344\223\002\r\022\013/v1/tenants'
   _globals['_TENANTSERVICE'].methods_by_name['WatchCallLimits']._loaded_options = None
@@ -100,62 +103,62 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\014\022\n/v1/agents'
   _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002\027*\025/v1/agents/{agent_id}'
-  _globals['_CREATETENANTREQUEST']._serialized_start=377
-  _globals['_CREATETENANTREQUEST']._serialized_end=547
-  _globals['_CREATETENANTRESPONSE']._serialized_start=549
-  _globals['_CREATETENANTRESPONSE']._serialized_end=617
-  _globals['_UPDATETENANTREQUEST']._serialized_start=620
-  _globals['_UPDATETENANTREQUEST']._serialized_end=917
-  _globals['_UPDATETENANTRESPONSE']._serialized_start=919
-  _globals['_UPDATETENANTRESPONSE']._serialized_end=1011
-  _globals['_GETTENANTREQUEST']._serialized_start=1013
-  _globals['_GETTENANTREQUEST']._serialized_end=1092
-  _globals['_GETTENANTRESPONSE']._serialized_start=1094
-  _globals['_GETTENANTRESPONSE']._serialized_end=1159
-  _globals['_GETTENANTSTATUSREQUEST']._serialized_start=1161
-  _globals['_GETTENANTSTATUSREQUEST']._serialized_end=1246
-  _globals['_GETTENANTSTATUSRESPONSE']._serialized_start=1248
-  _globals['_GETTENANTSTATUSRESPONSE']._serialized_end=1334
-  _globals['_SERVICETENANTSTATUS']._serialized_start=1337
-  _globals['_SERVICETENANTSTATUS']._serialized_end=1478
-  _globals['_DELETETENANTREQUEST']._serialized_start=1480
-  _globals['_DELETETENANTREQUEST']._serialized_end=1562
-  _globals['_DELETETENANTRESPONSE']._serialized_start=1564
-  _globals['_DELETETENANTRESPONSE']._serialized_end=1632
-  _globals['_LISTTENANTSREQUEST']._serialized_start=1634
-  _globals['_LISTTENANTSREQUEST']._serialized_end=1715
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=1717
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=1810
-  _globals['_WATCHCALLLIMITSREQUEST']._serialized_start=1812
-  _globals['_WATCHCALLLIMITSREQUEST']._serialized_end=1836
-  _globals['_TENANTCALLLIMITS']._serialized_start=1838
-  _globals['_TENANTCALLLIMITS']._serialized_end=1925
-  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_start=1927
-  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_end=2029
-  _globals['_ENABLEHOOKSREQUEST']._serialized_start=2032
-  _globals['_ENABLEHOOKSREQUEST']._serialized_end=2178
-  _globals['_ENABLEHOOKSRESPONSE']._serialized_start=2180
-  _globals['_ENABLEHOOKSRESPONSE']._serialized_end=2201
-  _globals['_ENABLESHAREDHOOKSREQUEST']._serialized_start=2203
-  _globals['_ENABLESHAREDHOOKSREQUEST']._serialized_end=2292
-  _globals['_ENABLESHAREDHOOKSRESPONSE']._serialized_start=2294
-  _globals['_ENABLESHAREDHOOKSRESPONSE']._serialized_end=2321
-  _globals['_UPDATEAGENTREQUEST']._serialized_start=2324
-  _globals['_UPDATEAGENTREQUEST']._serialized_end=2475
-  _globals['_UPDATEAGENTRESPONSE']._serialized_start=2477
-  _globals['_UPDATEAGENTRESPONSE']._serialized_end=2549
-  _globals['_GETAGENTREQUEST']._serialized_start=2551
-  _globals['_GETAGENTREQUEST']._serialized_end=2621
-  _globals['_GETAGENTRESPONSE']._serialized_start=2623
-  _globals['_GETAGENTRESPONSE']._serialized_end=2692
-  _globals['_LISTAGENTSREQUEST']._serialized_start=2694
-  _globals['_LISTAGENTSREQUEST']._serialized_end=2774
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=2776
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=2873
-  _globals['_DELETEAGENTREQUEST']._serialized_start=2875
-  _globals['_DELETEAGENTREQUEST']._serialized_end=2971
-  _globals['_DELETEAGENTRESPONSE']._serialized_start=2973
-  _globals['_DELETEAGENTRESPONSE']._serialized_end=2994
-  _globals['_TENANTSERVICE']._serialized_start=2997
-  _globals['_TENANTSERVICE']._serialized_end=4917
+  _globals['_CREATETENANTREQUEST']._serialized_start=414
+  _globals['_CREATETENANTREQUEST']._serialized_end=584
+  _globals['_CREATETENANTRESPONSE']._serialized_start=586
+  _globals['_CREATETENANTRESPONSE']._serialized_end=654
+  _globals['_UPDATETENANTREQUEST']._serialized_start=657
+  _globals['_UPDATETENANTREQUEST']._serialized_end=954
+  _globals['_UPDATETENANTRESPONSE']._serialized_start=956
+  _globals['_UPDATETENANTRESPONSE']._serialized_end=1048
+  _globals['_GETTENANTREQUEST']._serialized_start=1050
+  _globals['_GETTENANTREQUEST']._serialized_end=1129
+  _globals['_GETTENANTRESPONSE']._serialized_start=1131
+  _globals['_GETTENANTRESPONSE']._serialized_end=1196
+  _globals['_GETTENANTSTATUSREQUEST']._serialized_start=1198
+  _globals['_GETTENANTSTATUSREQUEST']._serialized_end=1283
+  _globals['_GETTENANTSTATUSRESPONSE']._serialized_start=1285
+  _globals['_GETTENANTSTATUSRESPONSE']._serialized_end=1371
+  _globals['_SERVICETENANTSTATUS']._serialized_start=1374
+  _globals['_SERVICETENANTSTATUS']._serialized_end=1515
+  _globals['_DELETETENANTREQUEST']._serialized_start=1517
+  _globals['_DELETETENANTREQUEST']._serialized_end=1631
+  _globals['_DELETETENANTRESPONSE']._serialized_start=1633
+  _globals['_DELETETENANTRESPONSE']._serialized_end=1701
+  _globals['_LISTTENANTSREQUEST']._serialized_start=1703
+  _globals['_LISTTENANTSREQUEST']._serialized_end=1784
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=1786
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=1879
+  _globals['_WATCHCALLLIMITSREQUEST']._serialized_start=1881
+  _globals['_WATCHCALLLIMITSREQUEST']._serialized_end=1905
+  _globals['_TENANTCALLLIMITS']._serialized_start=1907
+  _globals['_TENANTCALLLIMITS']._serialized_end=1994
+  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_start=1996
+  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_end=2098
+  _globals['_ENABLEHOOKSREQUEST']._serialized_start=2101
+  _globals['_ENABLEHOOKSREQUEST']._serialized_end=2247
+  _globals['_ENABLEHOOKSRESPONSE']._serialized_start=2249
+  _globals['_ENABLEHOOKSRESPONSE']._serialized_end=2270
+  _globals['_ENABLESHAREDHOOKSREQUEST']._serialized_start=2272
+  _globals['_ENABLESHAREDHOOKSREQUEST']._serialized_end=2361
+  _globals['_ENABLESHAREDHOOKSRESPONSE']._serialized_start=2363
+  _globals['_ENABLESHAREDHOOKSRESPONSE']._serialized_end=2390
+  _globals['_UPDATEAGENTREQUEST']._serialized_start=2393
+  _globals['_UPDATEAGENTREQUEST']._serialized_end=2544
+  _globals['_UPDATEAGENTRESPONSE']._serialized_start=2546
+  _globals['_UPDATEAGENTRESPONSE']._serialized_end=2618
+  _globals['_GETAGENTREQUEST']._serialized_start=2620
+  _globals['_GETAGENTREQUEST']._serialized_end=2690
+  _globals['_GETAGENTRESPONSE']._serialized_start=2692
+  _globals['_GETAGENTRESPONSE']._serialized_end=2761
+  _globals['_LISTAGENTSREQUEST']._serialized_start=2763
+  _globals['_LISTAGENTSREQUEST']._serialized_end=2843
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=2845
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=2942
+  _globals['_DELETEAGENTREQUEST']._serialized_start=2944
+  _globals['_DELETEAGENTREQUEST']._serialized_end=3040
+  _globals['_DELETEAGENTRESPONSE']._serialized_start=3042
+  _globals['_DELETEAGENTRESPONSE']._serialized_end=3063
+  _globals['_TENANTSERVICE']._serialized_start=3066
+  _globals['_TENANTSERVICE']._serialized_end=5063
 # @@protoc_insertion_point(module_scope)

@@ -279,16 +279,20 @@ class DeleteTenantRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """The tenant."""
+    request_id: _builtins.str
+    """Chosen by the caller for this operation. A repeat of the call has the same one."""
     def __init__(
         self,
         *,
         tenant_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -296,14 +300,18 @@ Global___DeleteTenantRequest: _TypeAlias = DeleteTenantRequest  # noqa: Y015
 
 @_typing.final
 class DeleteTenantResponse(_message.Message):
-    """Response of DeleteTenant."""
+    """The response of an operation of DeleteTenant. Its `done_count` counts the killed runs, and the
+    deleted sessions, transcripts and objects; `total_count` is not known.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tenant(self) -> _tenant_pb2.Tenant:
-        """The tenant, DELETING or DELETED."""
+        """The id, the state and the deletion of the tenant, and nothing else of it. It is DELETED if the
+        operation is done.
+        """
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from spawnmesh.session.v1 import tenant_service_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -58,7 +59,7 @@ class TenantServiceStub:
         self.DeleteTenant = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/DeleteTenant',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantResponse.FromString,
+                response_deserializer=google_dot_longrunning_dot_operations__pb2.Operation.FromString,
                 _registered_method=True)
         self.ListTenants = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/ListTenants',
@@ -152,13 +153,18 @@ class TenantServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTenant(self, request, context):
-        """Starts the deletion of a tenant and returns when this is durable. From then on spawns, messages
-        and writes are refused with UNKNOWN_TENANT. The service kills live runs, then removes sessions,
-        transcripts, the bucket with its content, plugins with their decisions and deliveries, and the
-        data for model calls. It continues after any crash. GetTenant and a repeat of this call show
-        the progress, which ends with DELETED. A tenant that is created again finds nothing of the old
-        one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-        keep.
+        """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
+        messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then removes
+        sessions, transcripts, the bucket with its content, plugins with their decisions and deliveries,
+        and the data for model calls. A tenant that is created again finds nothing of the old one. Not
+        promised: that observers receive the ends. Not removed: what plugins and providers keep.
+        - The operation outlives the tenant, and GetTenant shows the same progress. It never fails: while
+        a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for CancelOperation.
+        - A repeat with the same `request_id` returns the same operation as long as it is kept, also after
+        the tenant was created again, and deletes nothing then.
+        - With another `request_id`, it is another operation of the same deletion, if that is not done:
+        they end together. For a DELETED tenant it ends at once.
+        - NOT_FOUND if there is no such tenant. OPERATION_COUNT_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -280,7 +286,7 @@ def add_TenantServiceServicer_to_server(servicer, server):
             'DeleteTenant': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTenant,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantResponse.SerializeToString,
+                    response_serializer=google_dot_longrunning_dot_operations__pb2.Operation.SerializeToString,
             ),
             'ListTenants': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTenants,
@@ -458,7 +464,7 @@ class TenantService:
             target,
             '/spawnmesh.session.v1.TenantService/DeleteTenant',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantRequest.SerializeToString,
-            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantResponse.FromString,
+            google_dot_longrunning_dot_operations__pb2.Operation.FromString,
             options,
             channel_credentials,
             insecure,

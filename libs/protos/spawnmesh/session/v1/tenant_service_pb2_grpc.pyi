@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from google.longrunning import operations_pb2 as _operations_pb2
 from grpc import aio as _aio
 from spawnmesh.session.v1 import tenant_service_pb2 as _tenant_service_pb2
 import abc as _abc_1
@@ -61,14 +62,19 @@ class TenantServiceStub:
     every participant, each as it is at a moment during the call. A service that does not answer has
     its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
     """
-    DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]
-    """Starts the deletion of a tenant and returns when this is durable. From then on spawns, messages
-    and writes are refused with UNKNOWN_TENANT. The service kills live runs, then removes sessions,
-    transcripts, the bucket with its content, plugins with their decisions and deliveries, and the
-    data for model calls. It continues after any crash. GetTenant and a repeat of this call show
-    the progress, which ends with DELETED. A tenant that is created again finds nothing of the old
-    one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-    keep.
+    DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]
+    """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
+    messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then removes
+    sessions, transcripts, the bucket with its content, plugins with their decisions and deliveries,
+    and the data for model calls. A tenant that is created again finds nothing of the old one. Not
+    promised: that observers receive the ends. Not removed: what plugins and providers keep.
+    - The operation outlives the tenant, and GetTenant shows the same progress. It never fails: while
+      a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for CancelOperation.
+    - A repeat with the same `request_id` returns the same operation as long as it is kept, also after
+      the tenant was created again, and deletes nothing then.
+    - With another `request_id`, it is another operation of the same deletion, if that is not done:
+      they end together. For a DELETED tenant it ends at once.
+    - NOT_FOUND if there is no such tenant. OPERATION_COUNT_EXCEEDED.
     """
     ListTenants: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]
     """Returns the tenants by id, page by page, including those that are being deleted and without
@@ -162,14 +168,19 @@ class TenantServiceAsyncStub(TenantServiceStub):
     every participant, each as it is at a moment during the call. A service that does not answer has
     its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
     """
-    DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]  # type: ignore[assignment]
-    """Starts the deletion of a tenant and returns when this is durable. From then on spawns, messages
-    and writes are refused with UNKNOWN_TENANT. The service kills live runs, then removes sessions,
-    transcripts, the bucket with its content, plugins with their decisions and deliveries, and the
-    data for model calls. It continues after any crash. GetTenant and a repeat of this call show
-    the progress, which ends with DELETED. A tenant that is created again finds nothing of the old
-    one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-    keep.
+    DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]  # type: ignore[assignment]
+    """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
+    messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then removes
+    sessions, transcripts, the bucket with its content, plugins with their decisions and deliveries,
+    and the data for model calls. A tenant that is created again finds nothing of the old one. Not
+    promised: that observers receive the ends. Not removed: what plugins and providers keep.
+    - The operation outlives the tenant, and GetTenant shows the same progress. It never fails: while
+      a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for CancelOperation.
+    - A repeat with the same `request_id` returns the same operation as long as it is kept, also after
+      the tenant was created again, and deletes nothing then.
+    - With another `request_id`, it is another operation of the same deletion, if that is not done:
+      they end together. For a DELETED tenant it ends at once.
+    - NOT_FOUND if there is no such tenant. OPERATION_COUNT_EXCEEDED.
     """
     ListTenants: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]  # type: ignore[assignment]
     """Returns the tenants by id, page by page, including those that are being deleted and without
@@ -290,14 +301,19 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _tenant_service_pb2.DeleteTenantRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_tenant_service_pb2.DeleteTenantResponse, _abc.Awaitable[_tenant_service_pb2.DeleteTenantResponse]]:
-        """Starts the deletion of a tenant and returns when this is durable. From then on spawns, messages
-        and writes are refused with UNKNOWN_TENANT. The service kills live runs, then removes sessions,
-        transcripts, the bucket with its content, plugins with their decisions and deliveries, and the
-        data for model calls. It continues after any crash. GetTenant and a repeat of this call show
-        the progress, which ends with DELETED. A tenant that is created again finds nothing of the old
-        one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-        keep.
+    ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
+        """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
+        messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then removes
+        sessions, transcripts, the bucket with its content, plugins with their decisions and deliveries,
+        and the data for model calls. A tenant that is created again finds nothing of the old one. Not
+        promised: that observers receive the ends. Not removed: what plugins and providers keep.
+        - The operation outlives the tenant, and GetTenant shows the same progress. It never fails: while
+          a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for CancelOperation.
+        - A repeat with the same `request_id` returns the same operation as long as it is kept, also after
+          the tenant was created again, and deletes nothing then.
+        - With another `request_id`, it is another operation of the same deletion, if that is not done:
+          they end together. For a DELETED tenant it ends at once.
+        - NOT_FOUND if there is no such tenant. OPERATION_COUNT_EXCEEDED.
         """
 
     @_abc_1.abstractmethod
