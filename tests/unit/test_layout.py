@@ -217,11 +217,15 @@ def test_pages_have_short_lines() -> None:
     assert long == []
 
 
-def test_decisions_have_their_parts() -> None:
-    pages = [file for file in sorted((ROOT / "docs" / "adr").glob("0*.md"))]
-    assert 1 <= len(pages) <= 30
-    for page in pages:
+def test_decisions_are_few_and_have_their_parts_on_one_page() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("0*.md"))
+    assert 1 <= len(pages) <= 25
+    for number, page in enumerate(pages, 1):
         text = page.read_text()
+        assert text.startswith(f"# {number}. ") and page.name.startswith(f"{number:04}-"), page.name
+        lines = text.splitlines()
+        assert len(lines) <= 65, f"{page.name} is longer than a page"
+        assert all(len(line) <= 100 or max(map(len, line.split())) > 60 for line in lines), page.name
         for part in (
             "- Date: ",
             "- Status: ",
