@@ -6,13 +6,13 @@ import io
 import re
 import tokenize
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pool import Default
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.sources import ROOT, parsed, product_files, source_of
+
 SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
 ROOMS = {"rpc", "operations", "domain", "store", "clients", "jobs", "migrations"}
 TOP = {"__init__", "__main__", "app", "settings", "metrics", "gauges", "telemetry", "py"}  # As in `py.typed`.
@@ -39,21 +39,6 @@ def rpcs() -> list[tuple[str, str]]:
                 if described.name not in SERVED_ELSEWHERE:
                     found += [(service, method.name) for method in described.methods]
     return found
-
-
-@cache
-def source_of(file: Path) -> str:
-    return file.read_text()
-
-
-def parsed(file: Path) -> ast.Module:
-    """Parse a module. That takes long for all of them: search the source first."""
-    return ast.parse(source_of(file))
-
-
-def product_files() -> list[Path]:
-    files = [*ROOT.glob("services/*/spawnmesh_*/**/*.py"), *ROOT.glob("libs/*/spawnmesh_*/**/*.py")]
-    return sorted(file for file in files if "libs/protos/spawnmesh" not in str(file))
 
 
 def test_each_rpc_has_a_module_and_a_function_of_its_name() -> None:
@@ -98,17 +83,10 @@ def test_console_has_its_rooms_and_nothing_beside_them() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_sql_lies_beside_the_store_module_that_runs_it(service: str) -> None:
-    package = package_of(service)
-    files = [file for file in package.rglob("*.sql") if file.parent.name != "migrations"]
+def test_sql_lies_in_the_store(service: str) -> None:
+    files = [file for file in package_of(service).rglob("*.sql") if file.parent.name != "migrations"]
     assert files
-    for file in files:
-        assert file.parent.name == "store"
-        source = file.with_suffix(".py").read_text()
-        families = tuple(re.findall(r'_SQL\[f"(\w+)\{', source))  # As `purge_{table}`.
-        for name in re.findall(r"^-- name: (\w+)", file.read_text(), re.MULTILINE):
-            is_run = f'"{name}"' in source or name.startswith(families)
-            assert is_run, f"{file.name}: {name} is run by another module, or by none"
+    assert {file.parent.name for file in files} == {"store"}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -222,7 +200,8 @@ def test_decisions_are_few_and_have_their_parts_on_one_page() -> None:
     assert 1 <= len(pages) <= 25
     for number, page in enumerate(pages, 1):
         text = page.read_text()
-        assert text.startswith(f"# {number}. ") and page.name.startswith(f"{number:04}-"), page.name
+        assert page.name.startswith(f"{number:04}-")
+        assert text.startswith(f"# {number}. "), page.name
         lines = text.splitlines()
         assert len(lines) <= 65, f"{page.name} is longer than a page"
         assert all(len(line) <= 100 or max(map(len, line.split())) > 60 for line in lines), page.name
