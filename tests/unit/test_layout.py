@@ -51,6 +51,19 @@ def test_each_rpc_has_a_module_and_a_function_of_its_name() -> None:
     assert lacking == []
 
 
+_SHARED_BY_RPCS = re.compile(
+    r"servicer|dependencies|messages|tenant_data|\w+_(servicer|messages|cursor)|__init__"
+)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_folder_of_rpcs_has_only_rpcs_and_their_messages(service: str) -> None:
+    """Steps and checks that RPCs share are in `operations`."""
+    names = {file.stem for file in (package_of(service) / "rpc").glob("*.py")}
+    of_rpcs = {snake(rpc) for owner, rpc in rpcs() if owner == service}
+    assert {name for name in names - of_rpcs if not _SHARED_BY_RPCS.fullmatch(name)} == set()
+
+
 def test_each_rpc_has_contract_tests_of_its_name() -> None:
     named = {
         (service, found)
