@@ -10,7 +10,7 @@ EDITABLE := $(addprefix -e ,$(patsubst %/pyproject.toml,%,$(PACKAGES)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Turns the lines that pip prints into one that counts the packages; without a terminal, into a line for every 25th.
 COUNTED := while read -r word package _; do case "$$word" in \
-	Collecting|Processing) count=$$((count + 1)); [ -t 1 ] || [ $$((count % 25)) -eq 0 ] && printf "$$begin  downloading %3d of %d: %s$$end" "$$count" "$$total" "$${package##*/}";; \
+	Collecting|Processing) count=$$((count + 1)); [ -t 1 ] || [ $$((count % 25)) -eq 0 ] && printf "$$begin  downloading %3d of %d: %s$$end" "$$count" "$$total" "$${package\#\#*/}";; \
 	Installing) printf "$$begin  installing %d packages$$end" "$$count";; esac; done
 # Of a package with a hash that is pinned, and never a source distribution: to build one runs its code, with tools that nothing pins.
 VERIFIED := --require-hashes --only-binary :all:

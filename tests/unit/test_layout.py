@@ -6,13 +6,13 @@ import io
 import re
 import tokenize
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pool import Default
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.sources import ROOT, parsed, product_files, source_of
+
 SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
 ROOMS = {"rpc", "operations", "domain", "store", "clients", "jobs", "migrations"}
 TOP = {"__init__", "__main__", "app", "settings", "metrics", "gauges", "telemetry", "py"}  # As in `py.typed`.
@@ -41,21 +41,6 @@ def rpcs() -> list[tuple[str, str]]:
     return found
 
 
-@cache
-def source_of(file: Path) -> str:
-    return file.read_text()
-
-
-def parsed(file: Path) -> ast.Module:
-    """Parse a module. That takes long for all of them: search the source first."""
-    return ast.parse(source_of(file))
-
-
-def product_files() -> list[Path]:
-    files = [*ROOT.glob("services/*/spawnmesh_*/**/*.py"), *ROOT.glob("libs/*/spawnmesh_*/**/*.py")]
-    return sorted(file for file in files if "libs/protos/spawnmesh" not in str(file))
-
-
 def test_each_rpc_has_a_module_and_a_function_of_its_name() -> None:
     lacking = []
     for service, rpc in rpcs():
@@ -64,6 +49,19 @@ def test_each_rpc_has_a_module_and_a_function_of_its_name() -> None:
         if not module.exists() or not defined.search(source_of(module)):
             lacking.append(f"{rpc} is expected in {module.relative_to(ROOT)}")
     assert lacking == []
+
+
+_SHARED_BY_RPCS = re.compile(
+    r"servicer|dependencies|messages|tenant_data|\w+_(servicer|messages|cursor)|__init__"
+)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_folder_of_rpcs_has_only_rpcs_and_their_messages(service: str) -> None:
+    """Steps and checks that RPCs share are in `operations`."""
+    names = {file.stem for file in (package_of(service) / "rpc").glob("*.py")}
+    of_rpcs = {snake(rpc) for owner, rpc in rpcs() if owner == service}
+    assert {name for name in names - of_rpcs if not _SHARED_BY_RPCS.fullmatch(name)} == set()
 
 
 def test_each_rpc_has_contract_tests_of_its_name() -> None:
@@ -98,17 +96,10 @@ def test_console_has_its_rooms_and_nothing_beside_them() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_sql_lies_beside_the_store_module_that_runs_it(service: str) -> None:
-    package = package_of(service)
-    files = [file for file in package.rglob("*.sql") if file.parent.name != "migrations"]
+def test_sql_lies_in_the_store(service: str) -> None:
+    files = [file for file in package_of(service).rglob("*.sql") if file.parent.name != "migrations"]
     assert files
-    for file in files:
-        assert file.parent.name == "store"
-        source = file.with_suffix(".py").read_text()
-        families = tuple(re.findall(r'_SQL\[f"(\w+)\{', source))  # As `purge_{table}`.
-        for name in re.findall(r"^-- name: (\w+)", file.read_text(), re.MULTILINE):
-            is_run = f'"{name}"' in source or name.startswith(families)
-            assert is_run, f"{file.name}: {name} is run by another module, or by none"
+    assert {file.parent.name for file in files} == {"store"}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -217,11 +208,16 @@ def test_pages_have_short_lines() -> None:
     assert long == []
 
 
-def test_decisions_have_their_parts() -> None:
-    pages = [file for file in sorted((ROOT / "docs" / "adr").glob("0*.md"))]
-    assert 1 <= len(pages) <= 30
-    for page in pages:
+def test_decisions_are_few_and_have_their_parts_on_one_page() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("0*.md"))
+    assert 1 <= len(pages) <= 25
+    for number, page in enumerate(pages, 1):
         text = page.read_text()
+        assert page.name.startswith(f"{number:04}-")
+        assert text.startswith(f"# {number}. "), page.name
+        lines = text.splitlines()
+        assert len(lines) <= 65, f"{page.name} is longer than a page"
+        assert all(len(line) <= 100 or max(map(len, line.split())) > 60 for line in lines), page.name
         for part in (
             "- Date: ",
             "- Status: ",

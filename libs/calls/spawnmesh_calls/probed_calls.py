@@ -12,7 +12,7 @@ from spawnmesh_calls.contracts import repeatable_paths
 from spawnmesh_calls.silence_probe import PeerSilent, SilenceProbe, WaitingCall
 
 # For a suspect stream, such as a model's answer.
-_STREAM_PATIENCE_SECONDS = 15.0
+_STREAM_TIMEOUT_SECONDS = 15.0
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -31,11 +31,11 @@ async def call_probed(
     """
     path: str = method.path  # type: ignore[attr-defined]  # A `Method`.
     is_repeatable = path in repeatable_paths()
-    patience = 0.0 if is_repeatable else probe.call_patience_seconds
+    left_after = 0.0 if is_repeatable else probe.call_timeout_seconds
     give_up = monotonic_seconds() + timeout
     while not probe.is_away:
         call = method(request, timeout=timeout, metadata=metadata)
-        waiting = WaitingCall(call.cancel, patience)
+        waiting = WaitingCall(call.cancel, left_after)
         probe.waits(waiting)
         try:
             answer: R = await call
@@ -58,7 +58,7 @@ async def call_client_stream_probed(
     """Make the call. Raises PeerSilent."""
     if probe.is_away:
         raise PeerSilent
-    waiting = WaitingCall(lambda: None, _STREAM_PATIENCE_SECONDS)
+    waiting = WaitingCall(lambda: None, _STREAM_TIMEOUT_SECONDS)
 
     def start(sent: AsyncIterator[Any], **options: Any) -> Any:
         call = method(sent, **options)
@@ -84,7 +84,7 @@ class ProbedMessages:
     def __init__(self, probe: SilenceProbe, call: "grpc.aio.UnaryStreamCall[Any, Any]") -> None:
         self._probe = probe
         self._messages = aiter(call)
-        self._waiting = WaitingCall(call.cancel, _STREAM_PATIENCE_SECONDS)
+        self._waiting = WaitingCall(call.cancel, _STREAM_TIMEOUT_SECONDS)
 
     def __aiter__(self) -> Self:
         return self

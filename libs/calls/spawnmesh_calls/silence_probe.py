@@ -37,7 +37,7 @@ _SHORTEST_PAUSE_SECONDS = 0.2
 _SLOW_PAUSE_SECONDS = 2.0
 _CHECK_SECONDS = 5.0
 # How long all replicas must be silent before a call that must not be repeated is left.
-_AWAY_PATIENCE_SECONDS = 3.0
+_AWAY_TIMEOUT_SECONDS = 3.0
 # Round robin gives them to different replicas.
 _CHECKS_AT_ONCE = 3
 
@@ -67,12 +67,12 @@ class WaitingCall:
 
     `since` and `next_look` are monotonic times. `is_suspect` says that the call may be on a
     connection to a silent replica. The probe cannot tell, and leaves it when it has waited for
-    `patience_seconds`. A call that may be repeated needs none. `was_left` says that the probe
+    `timeout_seconds`. A call that may be repeated needs none. `was_left` says that the probe
     cancelled the call.
     """
 
     cancel: Callable[[], object]
-    patience_seconds: float
+    timeout_seconds: float
     since: float = 0.0
     next_look: float = 0.0
     is_suspect: bool = False
@@ -97,7 +97,7 @@ class SilenceProbe:
     It costs nothing while calls are answered within SILENT_SECONDS.
     """
 
-    call_patience_seconds = 5.0
+    call_timeout_seconds = 5.0
     """The time after which a suspect call that must not be repeated is left."""
     slowness = 1.0
     """A replica may take so many times longer to answer than on a dedicated processor. A program on
@@ -129,9 +129,9 @@ class SilenceProbe:
         return self._away_since is not None
 
     @property
-    def patience(self) -> float:
+    def timeout_factor(self) -> float:
         """The factor of the times that the probe waits: more than 1 if recent answers were slow."""
-        return self._times.patience() * self.slowness
+        return self._times.timeout_factor() * self.slowness
 
     def waits(self, call: WaitingCall) -> None:
         """Note that the call waits for its next message from now on."""
@@ -188,26 +188,26 @@ class SilenceProbe:
         for call in list(self._waiting):
             if call.was_left:
                 continue
-            is_given_up = call.is_suspect and now - call.since >= call.patience_seconds
+            is_given_up = call.is_suspect and now - call.since >= call.timeout_seconds
             if self._away_since is not None:
-                patience = _AWAY_PATIENCE_SECONDS * self.slowness if call.patience_seconds else 0.0
-                is_given_up |= now - self._away_since >= patience
+                timeout = _AWAY_TIMEOUT_SECONDS * self.slowness if call.timeout_seconds else 0.0
+                is_given_up |= now - self._away_since >= timeout
             if is_given_up:
                 call.leave()
 
     async def _probe(self) -> None:
-        seen, patience = self._answer_count, self.patience
+        seen, factor = self._answer_count, self.timeout_factor
         checks = old = self._ask()
         try:
-            if await _are_answered(all, old, _LATE_SECONDS * patience):
+            if await _are_answered(all, old, _LATE_SECONDS * factor):
                 return
             self._channel.renew()
             on_old = list(self._waiting)
             new = self._ask()
             checks = old + new
             is_left = False
-            if not await _are_answered(all, old, _OLD_SECONDS * patience):
-                is_left = await _are_answered(any, new, _NEW_SECONDS * patience)
+            if not await _are_answered(all, old, _OLD_SECONDS * factor):
+                is_left = await _are_answered(any, new, _NEW_SECONDS * factor)
             # A busy replica answers in the order of the questions.
             if _answers(all, old, _TOO_LATE):
                 self._slow_until = monotonic_seconds() + _SLOW_PAUSE_SECONDS

@@ -1,14 +1,14 @@
-"""Patience with a dependency that is slow at the moment."""
+"""Longer timeouts for a dependency that is slow at the moment."""
 
 from spawnmesh_core.clock import Monotonic, monotonic_seconds
 
 _HALF_LIFE_SECONDS = 10.0
-_FACTOR = 3.0
-_MOST_PATIENCE = 3.0
+_TIMES_SLOWEST = 3.0
+_MAX_FACTOR = 3.0
 
 
 class AnswerTimes:
-    """Derives a patience from the answers to recent questions.
+    """Derives the factor of timeouts from the answers to recent questions.
 
     A busy machine is slow at every answer, and a silent dependency was as fast as usual before.
     """
@@ -23,13 +23,13 @@ class AnswerTimes:
         """Note that an answer took so long."""
         self._slowest, self._at = max(seconds, self._recent()), self._monotonic()
 
-    def patience(self) -> float:
+    def timeout_factor(self) -> float:
         """Return the factor for the usual time to wait: 1 to 3.
 
         A question may take three times as long as the slowest recent answer. An answer counts half
         after ten seconds.
         """
-        return min(max(1.0, _FACTOR * self._recent() / self._usual_seconds), _MOST_PATIENCE)
+        return min(max(1.0, _TIMES_SLOWEST * self._recent() / self._usual_seconds), _MAX_FACTOR)
 
     def _recent(self) -> float:
         return float(self._slowest * 0.5 ** ((self._monotonic() - self._at) / _HALF_LIFE_SECONDS))

@@ -1,6 +1,6 @@
 """The state of what a process needs from others: its database, its object store, other services.
 
-A state is for operators. It never decides whether a replica serves: see ADR 24.
+A state is for operators. It never decides whether a replica serves: see ADR 21.
 """
 
 import asyncio

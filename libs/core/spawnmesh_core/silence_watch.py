@@ -48,7 +48,7 @@ class SilenceWatch:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _ask_until_answered(self) -> None:
-        seen, answer_seconds = self.answer_count, self._answer_seconds * self._times.patience()
+        seen, answer_seconds = self.answer_count, self._answer_seconds * self._times.timeout_factor()
         questions: list[asyncio.Task[None]] = []
         try:
             for _ in range(_QUESTION_COUNT):

@@ -24,7 +24,7 @@ class PluginProbe(SilenceProbe):
     ever. The next call then finds out again.
     """
 
-    call_patience_seconds = 0.0
+    call_timeout_seconds = 0.0
     shortest_round_seconds = 2.0
     unused_seconds = 30.0
     """The time after the last call in which a plugin that is away gets checks."""

@@ -45,7 +45,7 @@ from spawnmesh_hook.jobs.worker import Worker
 from spawnmesh_hook.metrics import DeliveryMetrics, WebhookMetrics
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.finalize_gate import FinalizeGate
-from spawnmesh_hook.operations.plugin_directory import PluginDirectory, invalidate_on_change
+from spawnmesh_hook.operations.plugin_cache import PluginCache, invalidate_on_change
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.plugin_waits import PluginWaits
 from spawnmesh_hook.rpc.dependencies import Dependencies
@@ -73,7 +73,7 @@ class _Shared:
     database: Database
     listener: Listener
     bundled: BundledPlugins
-    directory: PluginDirectory
+    plugin_cache: PluginCache
     guard: EndpointGuard
     probe: ConnectivityProbe
     secrets: WebhookSecrets
@@ -113,8 +113,8 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
         plugin_channels = PluginChannelPool(process, settings.max_idle_peers)
         stack.push_async_callback(plugin_channels.close)
         bundled = read_bundled(settings.bundled_plugins_file)
-        directory = PluginDirectory(database, bundled)
-        await stack.enter_async_context(invalidate_on_change(directory, listener))
+        plugin_cache = PluginCache(database, bundled)
+        await stack.enter_async_context(invalidate_on_change(plugin_cache, listener))
         meter = process.metrics.meter
         workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))
         metrics = DeliveryMetrics(meter)
@@ -122,7 +122,7 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
             database=database,
             listener=listener,
             bundled=bundled,
-            directory=directory,
+            plugin_cache=plugin_cache,
             guard=guard,
             probe=ConnectivityProbe(settings, tls),
             secrets=secrets,
@@ -146,15 +146,15 @@ async def open_service(
         _sharing_hooks(session, shared.bundled),
     ):
         dispatcher = Dispatcher(
-            shared.directory, shared.invoker, PluginWaits(shared.database), shared.workers
+            shared.plugin_cache, shared.invoker, PluginWaits(shared.database), shared.workers
         )
         deps = Dependencies(
             database=shared.database,
             bundled=shared.bundled,
-            directory=shared.directory,
+            plugin_cache=shared.plugin_cache,
             invoker=shared.invoker,
             dispatcher=dispatcher,
-            finalize_gate=FinalizeGate(shared.database, shared.listener, shared.directory, dispatcher),
+            finalize_gate=FinalizeGate(shared.database, shared.listener, shared.plugin_cache, dispatcher),
             guard=shared.guard,
             probe=shared.probe,
             secrets=shared.secrets,
@@ -166,7 +166,7 @@ async def open_service(
         add_HookServiceServicer_to_server(HookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
         add_WebhookServiceServicer_to_server(WebhookServicer(deps), server)
-        add_tenant_participant(server, shared.database, HookTenants(shared.directory), caller_tenant_id)
+        add_tenant_participant(server, shared.database, HookTenants(shared.plugin_cache), caller_tenant_id)
         add_jobs(server, shared.database)
         add_audit(server, shared.database, "hook", caller_scope)
         add_deployment(
@@ -207,7 +207,7 @@ async def enable_bundled_hooks(process: Process, settings: HookSettings) -> None
 async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator[Worker]:
     """Give a worker, not started. Its resources are closed after the block."""
     async with _open_shared(process, settings, resolve_with_system) as shared:
-        delivery = EventDelivery(shared.database, shared.directory, shared.invoker, shared.workers)
+        delivery = EventDelivery(shared.database, shared.plugin_cache, shared.invoker, shared.workers)
         meter = process.metrics.meter
         webhooks = WebhookDeliverer(shared.database, shared.webhook_sender, WebhookMetrics(meter))
         deliveries = JobWorker(

@@ -342,13 +342,6 @@ def make_dependencies(
     )
 
 
-@asynccontextmanager
-async def open_sweeper(process: Process, settings: SessionSettings) -> AsyncIterator[Sweeper]:
-    """Build the worker's sweep, which is not running."""
-    async with open_components(process, settings) as components:
-        yield make_sweeper(components, settings)
-
-
 def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
     """Build the sweep on these components, which is not running."""
     database, deleter = components.database, components.deleter

@@ -10,7 +10,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
 from spawnmesh_hook.jobs.event_delivery import EventDelivery
-from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins
 from spawnmesh_hook.store.outbox import DELIVER_EVENT
 from spawnmesh_postgres.jobs.worker import JobWorker
@@ -96,12 +96,12 @@ async def test_an_end_is_not_held_for_a_plugin_that_was_resumed_meanwhile(
 ) -> None:
     kind = deliveries._kinds[DELIVER_EVENT]
     delivery = cast(EventDelivery, kind.handler.__self__)  # type: ignore[attr-defined]
-    stale = PluginDirectory(delivery.database, BundledPlugins([]), lambda: 0.0)
+    stale = PluginCache(delivery.database, BundledPlugins([]), lambda: 0.0)
     await pause(tenant)
     assert [plugin.paused for plugin in await stale.all(tenant.tenant_id)] == [True]
     await resume(tenant)
     await tenant.ended()
-    deliveries._kinds = {kind.name: replace(delivery, directory=stale).kind(4)}
+    deliveries._kinds = {kind.name: replace(delivery, plugin_cache=stale).kind(4)}
     await deliveries.run_due()
     assert heard_by(gate) == ENDED_ONLY
 

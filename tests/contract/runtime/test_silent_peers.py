@@ -123,7 +123,7 @@ async def test_calls_leave_a_silent_replica_and_are_repeated_if_they_may_be(
 
 async def test_calls_stay_with_a_replica_that_was_only_busy(serve: Open, peer_of: Any) -> None:
     """It answers the health checks late, and then the calls, which take longer than the
-    patience with a silent replica.
+    timeout of a silent replica.
     """
     asked, is_time_up = list[Any](), asyncio.Event()
 
@@ -149,7 +149,7 @@ async def test_calls_stay_with_a_replica_that_was_only_busy(serve: Open, peer_of
         busy.hold()
         await eventually(lambda: "peer_silent" in [line["event"] for line in logged])
         busy.heal()
-        await asyncio.sleep(SilenceProbe.call_patience_seconds + 1)
+        await asyncio.sleep(SilenceProbe.call_timeout_seconds + 1)
         is_time_up.set()
         assert await asyncio.gather(*judgements, return_exceptions=True) == [None] * 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import open_sweeper
+from spawnmesh_session.app import make_sweeper, open_components
 from spawnmesh_session.domain.job_kinds import CLEAN_UP_SPAWN, FOLLOW_UPS, UNDO_SPAWN
 from spawnmesh_session.jobs.sweep import Sweeper
 
@@ -35,9 +35,9 @@ async def forget_shared_hooks(postgres: Any) -> None:
 async def sweeping(mesh: Mesh) -> AsyncIterator[Sweeper]:
     async with (
         start_process("session", mesh.settings) as process,
-        open_sweeper(process, mesh.settings) as sweep,
+        open_components(process, mesh.settings) as components,
     ):
-        yield sweep
+        yield make_sweeper(components, mesh.settings)
 
 
 async def jobs_of(postgres: Any, tenant: str) -> list[str]:

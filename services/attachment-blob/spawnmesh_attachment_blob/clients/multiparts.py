@@ -1,8 +1,9 @@
 """Multipart uploads and listings of a bucket.
 
 The minio library completes a multipart upload within one call. Parts that outlive a call need its
-private methods for single requests. Only this module calls them, and the library's version is
-pinned.
+private methods for single requests, to which its maintainers refer
+(https://github.com/minio/minio-py/issues/1484). Only this module calls them, and the library's
+version is pinned. A test fails when there are public methods: call these then.
 """
 
 from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
 from spawnmesh_hook.domain.errors import PluginFailed
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
 from spawnmesh_hook.operations import redaction, request_builders
-from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.time_budget import budget_of
 from spawnmesh_hook.store import outbox
@@ -45,7 +45,7 @@ class EventDelivery:
     """Delivers each event to each of its observers at least once, in no order."""
 
     database: Database
-    directory: PluginDirectory
+    plugin_cache: PluginCache
     invoker: PluginInvoker
     workers: CpuWorkers
 
@@ -88,19 +88,19 @@ class EventDelivery:
     async def _observer_of(self, tenant_id: str, hook: HookKind, name: str) -> Plugin | None:
         """Return the observer, or None if it receives the event neither now nor when resumed."""
         for _ in range(2):
-            observers = await self.directory.observers(tenant_id, hook)
+            observers = await self.plugin_cache.observers(tenant_id, hook)
             found = next((plugin for plugin in observers if plugin.name == name), None)
             if found is not None:
                 return found
             # The plugin may have been registered a moment ago. A job that is dropped is lost.
-            self.directory.invalidate()
+            self.plugin_cache.invalidate()
         return None
 
     async def _hold(self, job: ClaimedJob) -> Again:
         """Keep the job until its observer is resumed, or try again if it is by now."""
         async with self.database.transaction(job.tenant_id) as connection:
             await outbox.hold_delivery(connection, job)
-        self.directory.invalidate()
+        self.plugin_cache.invalidate()
         return Again()  # Changes nothing if the job is held, which has ended the claim.
 
     async def _invoke(self, job: ClaimedJob, event: StoredEvent, plugin: Plugin) -> None:
@@ -110,7 +110,7 @@ class EventDelivery:
             async with self.database.transaction(job.tenant_id) as connection:
                 job_id, claim_for = (job.tenant_id, job.kind, job.key), plugin.timeout + _CLAIM
                 await jobs.delay(connection, job_id, claim_for, claim_id=job.claim_id)
-        [access] = await self.directory.content_access(job.tenant_id, event.hook, [plugin])
+        [access] = await self.plugin_cache.content_access(job.tenant_id, event.hook, [plugin])
         request = await self.workers.run(
             job.tenant_id, len(event.content), _build_request, access, event.hook, observed
         )

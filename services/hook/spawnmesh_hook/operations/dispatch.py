@@ -10,7 +10,7 @@ from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.plugins import ContentAccess, FailurePolicy, HookKind, Plugin
-from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.plugin_waits import PluginWaits
 from spawnmesh_hook.operations.time_budget import TimeBudget
@@ -24,9 +24,9 @@ class Dispatcher:
     """Calls the active plugins of a hook in order of priority."""
 
     def __init__(
-        self, directory: PluginDirectory, invoker: PluginInvoker, waits: PluginWaits, workers: CpuWorkers
+        self, plugin_cache: PluginCache, invoker: PluginInvoker, waits: PluginWaits, workers: CpuWorkers
     ) -> None:
-        self._directory = directory
+        self._plugin_cache = plugin_cache
         self._invoker = invoker
         self._waits = waits
         self._workers = workers
@@ -47,8 +47,8 @@ class Dispatcher:
         CLOSED; it is final if the run has waited for the plugin's `max_wait`.
         """
         if plugins is None:
-            plugins = await self._directory.active(tenant_id, hook)
-        for access in await self._directory.content_access(tenant_id, hook, plugins):
+            plugins = await self._plugin_cache.active(tenant_id, hook)
+        for access in await self._plugin_cache.content_access(tenant_id, hook, plugins):
             plugin = access.plugin
             request = await self._workers.run(tenant_id, event.ByteSize(), build, access, event)
             answer = await self._invoker.invoke(tenant_id, plugin, request, budget)
@@ -71,7 +71,7 @@ class Dispatcher:
 
         It takes as long as the slowest plugin, and returns when the last call has ended.
         """
-        accesses = await self._directory.content_access(tenant_id, hook, plugins)
+        accesses = await self._plugin_cache.content_access(tenant_id, hook, plugins)
         requests = [
             await self._workers.run(tenant_id, event.ByteSize(), build, access, event) for access in accesses
         ]

@@ -32,7 +32,7 @@ from spawnmesh_hook.domain.errors import DispatchInProgress
 from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.dispatch import Dispatcher
-from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.store import decisions
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL, DraftKey
@@ -58,11 +58,11 @@ class FinalizeGate:
     """Gives one decision for each draft, even to concurrent and repeated calls."""
 
     def __init__(
-        self, database: Database, listener: Listener, directory: PluginDirectory, dispatcher: Dispatcher
+        self, database: Database, listener: Listener, plugin_cache: PluginCache, dispatcher: Dispatcher
     ) -> None:
         self._database = database
         self._listener = listener
-        self._directory = directory
+        self._plugin_cache = plugin_cache
         self._dispatcher = dispatcher
 
     async def decide(
@@ -75,7 +75,7 @@ class FinalizeGate:
         stored, and DispatchInProgress if the budget ends before the other call does.
         """
         draft = DraftKey(tenant_id, event.run_id, request_id)
-        plugins = await self._directory.active(tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
+        plugins = await self._plugin_cache.active(tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
         if not plugins and not await self._is_claimed_or_decided(draft):
             return decide_draft(merge_decisions([]))
         with self._listener.subscription(CLAIM_ENDED_CHANNEL, draft.topic) as claim_ended:
@@ -97,7 +97,7 @@ class FinalizeGate:
 
         Reads nothing if the tenant has no decisions at all.
         """
-        if not await self._directory.has_decisions(draft.tenant_id):
+        if not await self._plugin_cache.has_decisions(draft.tenant_id):
             return False
         async with self._database.transaction(draft.tenant_id) as connection:
             return await decisions.is_claimed_or_decided(connection, draft)

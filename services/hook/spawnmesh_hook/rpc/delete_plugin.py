@@ -28,5 +28,5 @@ async def delete_plugin(
         elif not existed:
             raise NameIsBundled(name)
         await plugins.notify_plugins_changed(connection)
-    deps.directory.invalidate()
+    deps.plugin_cache.invalidate()
     return pb.DeletePluginResponse()

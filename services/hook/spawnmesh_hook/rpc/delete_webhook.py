@@ -21,5 +21,5 @@ async def delete_webhook(
         await webhooks.delete_webhook(connection, tenant_id, name)
         await webhook_deliveries.delete_job(connection, tenant_id, current.webhook_id)
         await plugins.notify_plugins_changed(connection)
-    deps.directory.invalidate()
+    deps.plugin_cache.invalidate()
     return pb.DeleteWebhookResponse()

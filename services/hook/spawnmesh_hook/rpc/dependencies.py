@@ -12,7 +12,7 @@ from spawnmesh_hook.clients.webhook_secrets import WebhookSecrets
 from spawnmesh_hook.clients.webhook_sender import WebhookSender
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.finalize_gate import FinalizeGate
-from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins
 
@@ -23,7 +23,7 @@ class Dependencies:
 
     database: Database
     bundled: BundledPlugins
-    directory: PluginDirectory
+    plugin_cache: PluginCache
     invoker: PluginInvoker
     dispatcher: Dispatcher
     finalize_gate: FinalizeGate

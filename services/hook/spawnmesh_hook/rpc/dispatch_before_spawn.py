@@ -31,7 +31,7 @@ async def dispatch_before_spawn(
     for it, perhaps, and has to hear that the spawn failed.
     """
     tenant_id, session_id = caller.tenant_id, request.event.session_id
-    plugins = await deps.directory.active(tenant_id, HookKind.BEFORE_SPAWN)
+    plugins = await deps.plugin_cache.active(tenant_id, HookKind.BEFORE_SPAWN)
     try:
         denial = await _first_denial(request, tenant_id, deps, budget, plugins)
     except PluginFailed as failed:

@@ -12,7 +12,7 @@ async def get_plugin(
     request: pb.GetPluginRequest, caller: Caller, deps: Dependencies
 ) -> pb.GetPluginResponse:
     """Return the plugin. Raises NOT_FOUND."""
-    for plugin in await deps.directory.read_all(caller.tenant_id):
+    for plugin in await deps.plugin_cache.read_all(caller.tenant_id):
         if plugin.name == request.name:
             return pb.GetPluginResponse(plugin=render_plugin(plugin))
     raise not_found("plugin", request.name)

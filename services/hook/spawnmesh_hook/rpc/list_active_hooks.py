@@ -20,7 +20,7 @@ async def list_active_hooks(
     """
     last = position_of(request, (int,), caller.tenant_id, caller.session_id)
     size = request.page_size or _DEFAULT_PAGE_SIZE
-    hooks = sorted(render_hooks(await deps.directory.active_hooks(caller.tenant_id)))
+    hooks = sorted(render_hooks(await deps.plugin_cache.active_hooks(caller.tenant_id)))
     found = [hook for hook in hooks if last is None or hook > last[0]]
     response = pb.ListActiveHooksResponse(hooks=found[:size])
     if len(found) > size:

@@ -19,7 +19,7 @@ async def list_plugins(
     """
     last = position_of(request, (int, int), caller.tenant_id)
     size = request.page_size or _DEFAULT_PAGE_SIZE
-    plugins = await deps.directory.read_all(caller.tenant_id)
+    plugins = await deps.plugin_cache.read_all(caller.tenant_id)
     found = [plugin for plugin in plugins if last is None or plugin.place > last]
     page = found[:size]
     return pb.ListPluginsResponse(

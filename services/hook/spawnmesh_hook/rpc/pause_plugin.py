@@ -18,5 +18,5 @@ async def pause_plugin(
     async with deps.database.transaction(caller.tenant_id) as connection:
         plugin = await plugins.set_paused(connection, caller.tenant_id, request.name, paused=True)
         await plugins.notify_plugins_changed(connection)
-    deps.directory.invalidate()
+    deps.plugin_cache.invalidate()
     return pb.PausePluginResponse(plugin=render_plugin(plugin))

@@ -18,7 +18,7 @@ from spawnmesh_hook.domain.plugins import (
 )
 from spawnmesh_hook.domain.webhooks import TYPE_OF_HOOK, WebhookMessage
 from spawnmesh_hook.operations import redaction
-from spawnmesh_hook.operations.webhook_messages import message_of
+from spawnmesh_hook.operations.event_messages import message_of
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import check_own_run
 from spawnmesh_hook.store import outbox, webhook_deliveries
@@ -41,12 +41,12 @@ async def publish_events(
     to_send: list[tuple[str, WebhookMessage]] = []
     for event in request.events:
         hook = _hook_of(event)
-        if subscribers := await deps.directory.subscribers(caller.tenant_id, hook):
+        if subscribers := await deps.plugin_cache.subscribers(caller.tenant_id, hook):
             message = message_of(event, TYPE_OF_HOOK[hook])
             to_send += [(webhook.webhook_id, message) for webhook in subscribers]
-        observers = await deps.directory.observers(caller.tenant_id, hook)
+        observers = await deps.plugin_cache.observers(caller.tenant_id, hook)
         if observers:
-            accesses = await deps.directory.content_access(caller.tenant_id, hook, observers)
+            accesses = await deps.plugin_cache.content_access(caller.tenant_id, hook, observers)
             published = await deps.workers.run(
                 caller.tenant_id, event.ByteSize(), _redact_and_render, event, accesses, caller.run_id
             )

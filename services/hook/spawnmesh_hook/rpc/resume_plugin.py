@@ -22,5 +22,5 @@ async def resume_plugin(
         plugin = await plugins.set_paused(connection, caller.tenant_id, request.name, paused=False)
         await outbox.release_held_deliveries(connection, caller.tenant_id, request.name)
         await plugins.notify_plugins_changed(connection)
-    deps.directory.invalidate()
+    deps.plugin_cache.invalidate()
     return pb.ResumePluginResponse(plugin=render_plugin(plugin))

@@ -8,7 +8,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.tenant_participant import TenantData
 
 from spawnmesh_hook.domain.plugins import PluginLimits
-from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.store import plugins, tenants
 
 
@@ -16,7 +16,7 @@ from spawnmesh_hook.store import plugins, tenants
 class HookTenants(TenantData):
     """Plugins with their number, the results of their calls, and whether content is masked."""
 
-    directory: PluginDirectory
+    plugin_cache: PluginCache
     tables = tenants.TENANT_TABLES
 
     async def put_settings(
@@ -34,7 +34,7 @@ class HookTenants(TenantData):
         await plugins.notify_plugins_changed(connection)
 
     def forget(self, tenant_id: str) -> None:
-        self.directory.invalidate()
+        self.plugin_cache.invalidate()
 
 
 def _plugin_limits(limits: PluginLimitsProto) -> PluginLimits:

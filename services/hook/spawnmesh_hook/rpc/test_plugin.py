@@ -57,7 +57,7 @@ async def test_plugin(
 
     The plugin is called even if it is paused or its circuit breaker is open.
     """
-    plugin = await deps.directory.read_one(caller.tenant_id, request.name)
+    plugin = await deps.plugin_cache.read_one(caller.tenant_id, request.name)
     access = ContentAccess(plugin, masks_secrets=False)  # The sample events hold no secrets.
     deliveries = [
         await deps.invoker.invoke_for_test(caller.tenant_id, plugin, _sample(access, hook), budget)

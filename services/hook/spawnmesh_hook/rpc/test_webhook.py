@@ -3,7 +3,7 @@
 from spawnmesh.hook.v1 import webhook_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_hook.operations import webhook_messages
+from spawnmesh_hook.operations import event_messages
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.webhook_messages import render_delivery
 from spawnmesh_hook.store import webhook_deliveries, webhooks
@@ -19,7 +19,7 @@ async def test_webhook(
     tenant_id = caller.tenant_id
     async with deps.database.transaction(tenant_id) as connection:
         webhook = await webhooks.get_webhook(connection, tenant_id, request.name)
-    message = webhook_messages.test_message(webhook.name)
+    message = event_messages.test_message(webhook.name)
     attempt = await deps.webhook_sender.send(tenant_id, webhook, message)
     async with deps.database.adding(tenant_id) as connection:
         if not attempt.error:  # It is well. What waits need not wait any longer.

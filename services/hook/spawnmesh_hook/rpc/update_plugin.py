@@ -30,8 +30,8 @@ from spawnmesh_hook.domain.plugins import (
     missing_grant,
     wait_without_effect,
 )
+from spawnmesh_hook.operations.endpoint_check import check_endpoint
 from spawnmesh_hook.rpc.dependencies import Dependencies
-from spawnmesh_hook.rpc.endpoint_check import check_endpoint
 from spawnmesh_hook.rpc.messages import render_plugin
 from spawnmesh_hook.store import plugins
 
@@ -61,11 +61,12 @@ async def update_plugin(
         if not secret:
             raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
     if current is None or _ENDPOINT in paths:
-        await check_endpoint(endpoint, tenant_id, deps, must_connect=not request.allow_unreachable)
+        must_connect = not request.allow_unreachable
+        await check_endpoint(endpoint, tenant_id, deps.guard, deps.probe, must_connect=must_connect)
     while (plugin := await _store(change, request, paths, tenant_id, deps)) is None:
         async with deps.database.transaction(tenant_id) as connection:
             change = await _read_change(connection, tenant_id, request, paths)
-    deps.directory.invalidate()
+    deps.plugin_cache.invalidate()
     return pb.UpdatePluginResponse(plugin=render_plugin(plugin), webhook_secret=secret)
 
 

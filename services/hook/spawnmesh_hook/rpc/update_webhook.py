@@ -20,8 +20,8 @@ from spawnmesh_hook.domain.webhooks import (
     check_webhook_etag,
     in_fixed_order,
 )
+from spawnmesh_hook.operations.endpoint_check import check_endpoint
 from spawnmesh_hook.rpc.dependencies import Dependencies
-from spawnmesh_hook.rpc.endpoint_check import check_endpoint
 from spawnmesh_hook.rpc.webhook_messages import parse_type, render_webhook
 from spawnmesh_hook.store import plugins, webhooks
 
@@ -56,9 +56,10 @@ async def update_webhook(
             change = await _read_change(connection, tenant_id, request, paths)
         if change.has_new_address:
             must_connect = not request.allow_unreachable
-            await check_endpoint(_endpoint_of(change.wanted), tenant_id, deps, must_connect=must_connect)
+            endpoint = _endpoint_of(change.wanted)
+            await check_endpoint(endpoint, tenant_id, deps.guard, deps.probe, must_connect=must_connect)
         webhook = await _store(change, request, paths, tenant_id, deps)
-    deps.directory.invalidate()
+    deps.plugin_cache.invalidate()
     [secret, *_] = deps.secrets.of_webhook(tenant_id, webhook, utc_now())
     return pb.UpdateWebhookResponse(webhook=render_webhook(webhook), secret=secret)
 

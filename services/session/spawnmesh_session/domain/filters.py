@@ -13,7 +13,6 @@ field is set. OR, NOT, parentheses and functions are refused. The caller gives t
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -86,23 +85,6 @@ def parse_filter(text: str) -> tuple[Comparison, ...]:
             raise filter_error(reader.position, f"a filter has at most {MAX_COMPARISONS} comparisons")
         comparisons.append(reader.read_comparison())
     return tuple(comparisons)
-
-
-def print_filter(comparisons: Sequence[Comparison]) -> str:
-    """Return a text that `parse_filter` reads as these comparisons."""
-    return " AND ".join(map(_print_comparison, comparisons))
-
-
-def _print_comparison(comparison: Comparison) -> str:
-    key = comparison.key if _KEY.fullmatch(comparison.key) else _quoted(comparison.key)
-    field = f"{comparison.field}.{key}" if comparison.key else comparison.field
-    value = PRESENT if comparison.is_presence else _quoted(comparison.value)
-    return f"{field} {comparison.operator} {value}"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 class _Reader:

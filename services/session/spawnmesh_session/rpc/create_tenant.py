@@ -16,7 +16,7 @@ from spawnmesh_session.domain.tenant_classes import check_tenant_class
 from spawnmesh_session.domain.tenants import DeletionStep
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_tenant
-from spawnmesh_session.rpc.tenant_settings import check_call_limits, parse_settings
+from spawnmesh_session.rpc.tenant_messages import check_call_limits, parse_settings
 from spawnmesh_session.store import agents, tenant_deletions, tenants
 
 

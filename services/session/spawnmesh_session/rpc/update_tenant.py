@@ -13,7 +13,7 @@ from spawnmesh_session.domain.tenant_classes import check_tenant_class
 from spawnmesh_session.domain.tenants import check_etag, require_ready
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import parse_text, render_tenant
-from spawnmesh_session.rpc.tenant_settings import check_call_limits, parse_settings
+from spawnmesh_session.rpc.tenant_messages import check_call_limits, parse_settings
 from spawnmesh_session.store import tenants
 
 _FIXED = frozenset(TenantProto.DESCRIPTOR.fields_by_name) - {"display_name", "settings"}

@@ -13,7 +13,7 @@ def check_runs(facts: Facts) -> list[str]:
     interrupted it.
 
     An agent whose runner was lost in the middle of a call may learn that the outcome is unknown,
-    and give up (ADR 22): a few of the runs, and only those that were claimed again. Any other
+    and give up (ADR 19): a few of the runs, and only those that were claimed again. Any other
     outage is hidden from agents.
     """
     interrupted = {call.given["session_id"] for call in facts.of("interrupt")}

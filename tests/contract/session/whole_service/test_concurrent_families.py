@@ -17,7 +17,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import open_sweeper
+from spawnmesh_session.app import make_sweeper, open_components
 
 from tests.support.serving import caller_at
 from tests.support.session.drafting import draft
@@ -152,8 +152,9 @@ async def test_concurrent_operations_end_each_run_once_and_announce_it_once(
         open_mesh(**settings) as mesh,
         caller_at(peers["transcript"], "transcript") as transcript,
         start_process("session", mesh.settings) as process,
-        open_sweeper(process, mesh.settings) as sweep,
+        open_components(process, mesh.settings) as components,
     ):
+        sweep = make_sweeper(components, mesh.settings)
         await mesh.create_tenant(settings=TenantSettings(max_live_child_count=20))
         family = Family(mesh, transcript, random.Random(seed))
         family.members.append((await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id)

@@ -36,7 +36,7 @@ class _CacheEntry:
     expires_at: float
 
 
-class PluginDirectory:
+class PluginCache:
     """Caches what it reads until plugins or webhooks change, at most for two seconds."""
 
     def __init__(
@@ -141,14 +141,14 @@ class PluginDirectory:
 
 
 @asynccontextmanager
-async def invalidate_on_change(directory: PluginDirectory, listener: Listener) -> AsyncIterator[None]:
-    """During the block, invalidate the directory when any replica changes plugins."""
+async def invalidate_on_change(plugin_cache: PluginCache, listener: Listener) -> AsyncIterator[None]:
+    """During the block, invalidate the plugin_cache when any replica changes plugins."""
 
     async def listen() -> None:
         with listener.subscription(plugins.PLUGINS_CHANGED_CHANNEL) as changed:
             while True:
                 if await changed.wait(_TTL_SECONDS):
-                    directory.invalidate()
+                    plugin_cache.invalidate()
 
     task = asyncio.create_task(listen(), name="plugins changed")
     try:

@@ -1,4 +1,4 @@
-"""Settings of a tenant, as CreateTenant and UpdateTenant store them."""
+"""Parses the settings of a tenant, as CreateTenant and UpdateTenant store them."""
 
 from typing import Any
 
