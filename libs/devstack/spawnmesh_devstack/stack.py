@@ -39,8 +39,8 @@ from spawnmesh_devstack.prepare import (
 )
 from spawnmesh_devstack.processes import ChildProcess, Command, Execute, execute, start_process
 from spawnmesh_devstack.s3 import S3Server
-from spawnmesh_devstack.scripted_model import PAUSE_SECONDS
 from spawnmesh_devstack.scraping import Scraping
+from spawnmesh_devstack.scripted_model import PAUSE_SECONDS
 from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
 from spawnmesh_devstack.trace_server import TraceAccess, make_headers
 from spawnmesh_devstack.watchdog import Watchdog
