@@ -309,7 +309,8 @@ for update
 
 -- name: count_live_runs
 -- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole
--- table. The ages are those of the oldest run that may be claimed now, by runtime; null without one.
+-- table. The ages are those of the oldest run that may be claimed now, by runtime; null if there is
+-- none.
 select count(*) filter (where not parked and not (leased and due_time > now())) as waiting,
        count(*) filter (where leased and due_time > now()) as held,
        count(*) filter (where parked and not for_budget) as waiting_approval,
