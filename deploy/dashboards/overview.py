@@ -24,20 +24,19 @@ _UNSERVED = 'rpc_response_status_code=~"INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS|D
 _OURS = f'error_type!~"{tenants_reasons()}"'
 _TARGETS = selector("up", 'job="metrics"')
 _SERVED_AT_ONCE = f'rpc_method!~"{waiting_methods()}"'
+_DOWN = total(f"1 - {selector('spawnmesh_dependency_up')}", "component", "dependency")
 _ENDED = "spawnmesh_session_runs_ended_total"
 
 
-def _good(series: str, failed: str, *matchers: str, window: str) -> str:
-    """Return the share that did not fail in the window."""
+def _failed(series: str, failed: str, *matchers: str, window: str) -> str:
+    """Return the share that failed in the window."""
     bad = total(increase(series, *matchers, failed, window=window))
-    return f"1 - ({bad} or vector(0)) / {total(increase(series, *matchers, window=window))}"
+    return f"({bad} or vector(0)) / {total(increase(series, *matchers, window=window))}"
 
 
 def _failed_shares(series: str, failed: str, *matchers: str) -> tuple[Query, ...]:
-    return tuple(
-        Query(f"1 - ({_good(series, failed, *matchers, window=window)})", f"in {window}")
-        for window in ("1h", "6h")
-    )
+    windows = ("1h", "6h")
+    return tuple(Query(_failed(series, failed, *matchers, window=one), f"in {one}") for one in windows)
 
 
 _OBJECTIVES = Row(
@@ -48,7 +47,7 @@ _OBJECTIVES = Row(
             "The share of the calls of SpawnSession in the shown time that did not fail for a reason of the"
             " mesh. It is the first service level objective; its alerts are SpawnmeshSpawnsMissObjective"
             " and …Slowly, their page objectives.md.",
-            [Query(_good(f"{_CALLS}_count", _UNSERVED, _SPAWN, window="$__range"), "served")],
+            [Query("1 - " + _failed(f"{_CALLS}_count", _UNSERVED, _SPAWN, window="$__range"), "served")],
             Unit.SHARE,
             Shape.NUMBER,
             width=6,
@@ -58,7 +57,7 @@ _OBJECTIVES = Row(
             "Runs not failed by the mesh",
             "The share of the runs that ended in the shown time and did not fail for a reason of the mesh."
             " What a tenant caused by its own settings is no failure here. It is the second objective.",
-            [Query(_good(_ENDED, _OURS, window="$__range"), "not failed")],
+            [Query("1 - " + _failed(_ENDED, _OURS, window="$__range"), "not failed")],
             Unit.SHARE,
             Shape.NUMBER,
             width=6,
@@ -67,7 +66,7 @@ _OBJECTIVES = Row(
         Panel(
             "Processes that do not answer",
             "Targets of Prometheus that are down. Runbook: pods-not-ready.md.",
-            [Query(f"count({_TARGETS} == 0) or vector(0)", "down")],
+            [Query(f"count by (component) ({_TARGETS} == 0) or on () vector(0)", "{{component}}")],
             Unit.COUNT,
             Shape.NUMBER,
             width=6,
@@ -77,7 +76,7 @@ _OBJECTIVES = Row(
             "Dependencies that are down",
             "Processes that cannot use a service or a store, counted once for each that they miss."
             " Runbook: dependency-is-down.md.",
-            [Query(total(f"1 - {selector('spawnmesh_dependency_up')}"), "down")],
+            [Query(f"{_DOWN} > 0 or on () vector(0)", "{{component}}: {{dependency}}")],
             Unit.COUNT,
             Shape.NUMBER,
             width=6,

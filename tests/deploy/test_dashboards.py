@@ -6,6 +6,7 @@ from typing import Any
 
 import promql_parser as promql
 import pytest
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from deploy.dashboards.boards import BOARDS, rendered
 from deploy.dashboards.chart import FILES, tenants_reasons, waiting_methods
@@ -82,6 +83,17 @@ def test_every_board_draws_traces_beside_latencies() -> None:
         for selector in selectors(promql.parse(expression.replace("$__rate_interval", "5m"))):
             assert selector.name.endswith("_bucket")
             assert series()[selector.name].kind == "histogram"
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda one: str(one.name))
+def test_grafanas_own_model_reads_the_file(board: Board) -> None:
+    read = Dashboard.from_json(grafana(board))
+    assert read.uid == board.name
+    drawn = sum(len(row.panels) for row in board.rows)
+    assert len(read.panels or []) == len(board.rows) + drawn
+    variables = read.templating.list_val or []
+    assert [one.name for one in variables][:2] == ["datasource", "namespace"]
+    assert len(variables) == 2 + len(board.variables)
 
 
 def test_what_the_chart_states_is_repeated() -> None:

@@ -143,7 +143,9 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
         console.print(Text(link + "\n"), soft_wrap=True)
     if stack.scraping is not None:
         console.print("Metrics. This lets Prometheus read them from all processes:")
-        console.print(Text(f"prometheus --config.file={stack.scraping.config_file}\n"), soft_wrap=True)
+        config, kept = (shlex.quote(str(stack.data_dir / name)) for name in ("prometheus.yaml", "prometheus"))
+        command_line = f"prometheus --config.file={config} --storage.tsdb.path={kept}\n"
+        console.print(Text(command_line), soft_wrap=True)
     console.print(f"Agents think with {choice.description}.")
     console.print(f"\nA client's token for the tenant {TENANT}, for twelve hours:")
     console.print(Text(stack.client_token(TENANT)), soft_wrap=True)

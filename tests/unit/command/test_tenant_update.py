@@ -15,7 +15,7 @@ async def test_what_is_named_is_asked_for_and_nothing_else(mesh):
     answer = await mesh.run(
         "tenant", "update", "acme", "--set", "max_spawn_depth=3", "--set", "attachments.enabled=true",
         "--set", "archive_after=3600s", "--set", "routing.blind_model_policy=BLIND_MODEL_POLICY_STRIP",
-        "--reset", "transcripts", "--name", "Acme", "--etag", "e7",
+        "--set", "tenant_class=premium", "--reset", "transcripts", "--name", "Acme", "--etag", "e7",
     )  # fmt: skip
 
     assert answer.exit_code == 0, answer.stderr
@@ -25,6 +25,7 @@ async def test_what_is_named_is_asked_for_and_nothing_else(mesh):
         "settings.attachments.enabled",
         "settings.archive_after",
         "settings.routing.blind_model_policy",
+        "settings.tenant_class",
         "settings.transcripts",
         "display_name",
     ]
@@ -32,6 +33,7 @@ async def test_what_is_named_is_asked_for_and_nothing_else(mesh):
     assert (tenant.tenant_id, tenant.display_name, tenant.etag) == ("acme", "Acme", "e7")
     assert request.tenant.settings.max_spawn_depth == 3
     assert request.tenant.settings.attachments.enabled
+    assert request.tenant.settings.tenant_class == "premium"
     assert request.tenant.settings.archive_after.seconds == 3600
     assert not request.tenant.settings.HasField("transcripts")
     assert "v2" in answer.stdout

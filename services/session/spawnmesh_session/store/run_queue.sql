@@ -309,14 +309,16 @@ for update
 
 -- name: count_live_runs
 -- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole
--- table. The ages are those of the oldest run that may be claimed now, by runtime; null if there is
--- none.
+-- table. The ages are those of the oldest run that may be claimed now, by runtime; null without
+-- one.
 select count(*) filter (where not parked and not (leased and due_time > now())) as waiting,
        count(*) filter (where leased and due_time > now()) as held,
        count(*) filter (where parked and not for_budget) as waiting_approval,
        count(*) filter (where for_budget) as waiting_budget,
-       extract(epoch from now() - min(due_time)
-           filter (where runtime = 'SUBAGENT' and not parked and due_time <= now()))::float8 as subagent_age,
-       extract(epoch from now() - min(due_time)
-           filter (where runtime = 'EXTERNAL' and not parked and due_time <= now()))::float8 as external_age
+       extract(epoch from now() - min(due_time) filter (
+           where runtime = 'SUBAGENT' and not parked and due_time <= now()
+       ))::float8 as subagent_age,
+       extract(epoch from now() - min(due_time) filter (
+           where runtime = 'EXTERNAL' and not parked and due_time <= now()
+       ))::float8 as external_age
 from run_queue

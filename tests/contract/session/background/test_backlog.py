@@ -73,11 +73,13 @@ async def test_age_of_the_queue_is_that_of_the_oldest_run_that_a_runner_could_ha
         backlog = Gauges(components.database, MeterProvider([reader]).get_meter("test"))
         await only_of(remains.dsn, mesh.tenant)
         await waiting_run(mesh)
+        held, delayed = (await mesh.spawn()).session_id, (await mesh.spawn()).session_id
+        await mesh.claim(held)
+        await set_due(remains.dsn, mesh.tenant, {delayed: -1000})
         await backlog.measure()
         assert oldest_ages(reader) == {"subagent": 0, "external": 0}
-        sessions = [(await mesh.spawn()).session_id for _ in range(3)]
-        await mesh.claim(sessions[0])
-        await set_due(remains.dsn, mesh.tenant, {sessions[1]: 1000, sessions[2]: -1000})
+        oldest, newer = (await mesh.spawn()).session_id, (await mesh.spawn()).session_id
+        await set_due(remains.dsn, mesh.tenant, {oldest: 1000, newer: 10})
         await backlog.measure()
         ages = oldest_ages(reader)
         assert 1000 <= ages["subagent"] < 2000

@@ -1,8 +1,10 @@
 """Metrics of runs, calls and connections of the session service."""
 
 import asyncio
+from typing import Any
 from urllib.request import urlopen
 
+import grpc
 import pytest
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -67,6 +69,22 @@ async def test_only_a_run_whose_runner_was_lost_is_taken_over(open_mesh: OpenMes
 
     assert samples[CLAIMS % "takeover"] == 1
     assert samples[CLAIMS % "released"] == 3
+
+
+async def test_methods_that_a_caller_invents_make_no_series(open_mesh: OpenMesh) -> None:
+    (port,) = free_ports(1)
+    async with open_mesh(metrics_listen=f"127.0.0.1:{port}") as mesh:
+        for number in range(20):
+            for service in ("spawnmesh.session.v1.SessionService", f"invented.v{number}.Service"):
+                call: Any = mesh.peer.channel.unary_unary(f"/{service}/Invented{number}", bytes, bytes)
+                with pytest.raises(MeshError) as refused:
+                    await mesh.client(call, b"")
+                error = refused.value.__context__
+                assert isinstance(error, grpc.aio.AioRpcError)
+                assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        samples = await asyncio.to_thread(_samples, port)
+
+    assert [name for name in samples if "nvented" in name] == []
 
 
 async def _fail(mesh: Mesh, reason: Reason) -> None:
