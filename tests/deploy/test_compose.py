@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from compose_spec import PyCompose
 from spawnmesh_command.one_machine import make_secrets
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.watchdog import Watchdog
+from spawnmesh_model_router.domain.router_config import RouterConfig
 
 from tests.support.deploy.compose import FILE, Machine, load, of_mesh, programs_are_here
 from tests.support.deploy.rendering import ROOT, of_kind
@@ -64,7 +66,7 @@ def test_processes_are_those_of_the_chart(component: str) -> None:
         for one in container["env"]
         if not OF_KUBERNETES.fullmatch(one["name"])
     }
-    own = {name for name in ours["environment"] if name.endswith("_SECRETS_DIR") or name == "OPENAI_API_KEY"}
+    own = {name for name in ours["environment"] if name.endswith(("_SECRETS_DIR", "_API_KEY"))}
     more = set(ours["environment"]) - own - set(given)
     # A worker has the environment of its service, and calls fewer services.
     assert not more if not component.endswith("-worker") else all(name.endswith("_TARGET") for name in more)
@@ -75,6 +77,29 @@ def test_processes_are_those_of_the_chart(component: str) -> None:
             assert ours["environment"][name] == f"{service}:50051"
         elif name.endswith("_CALL_LIMITS"):
             assert json.loads(ours["environment"][name]) == json.loads(given[name])
+
+
+def test_configuration_of_the_router_is_one_that_it_takes() -> None:
+    """Compose copies a text into the container, which fails where its file system is read-only."""
+    (router,) = load({})["configs"].values()
+    assert router == {"file": "./router.json"}
+    config = RouterConfig.model_validate_json((FILE.parent / "router.json").read_text())
+    given = CONTAINERS["model-router"]["environment"]
+    referred = {one for provider in config.providers.values() for one in provider.credentials}
+    assert referred <= {f"env:{name}" for name in given}
+
+
+def test_page_explains_every_variable() -> None:
+    page = (ROOT / "docs/howto/run-with-docker.md").read_text()
+    table = {
+        name
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([A-Z0-9_]+)`", line)
+    }
+    read = set(re.findall(r"\$\{(\w+)", FILE.read_text()))
+    assert read - {"BASE_DIGEST"} == table
+    assert "export BASE_DIGEST=" in page
 
 
 def test_servers_are_those_of_the_trial_and_of_the_tests() -> None:
@@ -149,11 +174,10 @@ async def test_session_ends_through_the_one_address(folder: Path, watchdog: Watc
     model = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "spawnmesh_devstack.scripted_model", "--port", str(port)
     )
-    variables = {
-        "OPENAI_API_KEY": "sk-test",
-        "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
-        "SPAWNMESH_MODEL": "agent",
-    }
+    config = json.loads((FILE.parent / "router.json").read_text().replace("gpt-4.1-mini", "agent"))
+    config["providers"]["openai"]["base_url"] = f"http://127.0.0.1:{port}/v1"
+    (folder / "router.json").write_text(json.dumps(config))
+    variables = {"OPENAI_API_KEY": "sk-test", "SPAWNMESH_ROUTER_CONFIG": str(folder / "router.json")}
     try:
         machine = Machine(folder, variables, watchdog)
         async with machine.running():
@@ -161,6 +185,12 @@ async def test_session_ends_through_the_one_address(folder: Path, watchdog: Watc
             ended = json.loads(await machine.run("spawnmesh", "spawn", "Say hello.", "--wait", "--json"))
             assert ended["latest_run"]["state"] == "RUN_STATE_SUCCEEDED", ended
             assert ended["latest_run"]["result_text"]
+            token = (await machine.run("spawnmesh", "token")).strip()
+            session_id = ended["session_id"]
+            url = f"http://{machine.addresses['gateway']}:8080/v1/sessions/{session_id}"
+            headers = {"authorization": f"Bearer {token}"}
+            async with aiohttp.ClientSession(headers=headers) as http, http.get(url) as answer:
+                assert (await answer.json())["session"]["session_id"] == session_id
             assert await machine.is_healthy("console")
 
             async def healthy() -> bool:
@@ -172,4 +202,3 @@ async def test_session_ends_through_the_one_address(folder: Path, watchdog: Watc
     finally:
         model.terminate()
         await model.wait()
-    assert "sk-test" not in FILE.read_text()

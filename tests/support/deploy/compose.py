@@ -217,9 +217,7 @@ class Machine:
             if above != self._folder / name:
                 found.setdefault(str(Path(target).parent), str(above))
         for config in container.get("configs", ()):
-            file = self._made(self._folder / name) / Path(config["target"]).name
-            file.write_text(self.file["configs"][config["source"]]["content"])
-            found[config["target"]] = str(file)
+            found[config["target"]] = str(FILE.parent / self.file["configs"][config["source"]]["file"])
         return found
 
     @staticmethod
