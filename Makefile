@@ -23,7 +23,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup examples browser demo up shell wheels chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench profile screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs dashboards docs-check bom audit pins clean
+.PHONY: help setup examples browser demo up shell wheels chart conformance test test-long test-all long-tests collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench profile screenshots lint style protos contracts contracts-baseline typescript protos-check imports types unit docs dashboards docs-check bom images audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -198,8 +198,12 @@ docs-check: $(READY)
 	@python libs/protos/call_matrix.py --check
 	@NO_MKDOCS_2_WARNING=1 mkdocs build 2>&1 | grep -vE '^INFO' ; test $${PIPESTATUS[0]} -eq 0 && echo "docs: no broken link"
 
-bom: $(READY) ## Write the bill of materials of all pinned packages and of the images (CycloneDX) to build/spawnmesh.cdx.json; BASE_DIGEST=… names the base image's digest
+bom: $(READY) ## Write the bill of materials of all pinned packages (CycloneDX) to build/spawnmesh.cdx.json, and that of each image to build/images; BASE_DIGEST=… names the base image's digest
 	@python deploy/docker/bill_of_materials.py build/spawnmesh.cdx.json $(BASE_DIGEST)
+	@python deploy/docker/image_bills.py build/images $(BASE_DIGEST)
+
+images: $(READY) ## Build every image with Buildah on a stand-in of the base image, check it, and print its size; needs root, buildah and debootstrap
+	@pytest -q -n 0 -s tests/deploy/test_image_build.py
 
 PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt requirements-examples.txt requirements-browser.txt
 audit: $(TOOLS)/.ready ## Look for known vulnerabilities of all pinned packages; needs the advisories of the package index

@@ -36,26 +36,27 @@ _CHART = ROOT / "deploy" / "helm" / "spawnmesh"
 
 
 def packages() -> Iterator[Component]:
-    """Yield the package of each pin once, in the scope of the first file that has it.
-
-    Its reference is its package URL, which names the version. A pin without a hash ends the process
-    with one line.
-    """
+    """Yield the package of each pin once, in the scope of the first file that has it."""
     seen: set[str] = set()
     for file, scope in PIN_FILES.items():
         for name, pin in pins(file).items():
-            version = pin.split()[0].partition("==")[2]
-            url = PackageURL("pypi", name=name, version=version)
-            hashes = [
-                HashType(alg=HashAlgorithm.SHA_256, content=one) for one in re.findall(r"sha256:(\w+)", pin)
-            ]
-            if not hashes:
-                raise SystemExit(f"{file} has no hash of {name}")
-            if str(url) not in seen:
-                seen.add(str(url))
-                yield Component(
-                    name=name, version=version, bom_ref=str(url), purl=url, hashes=hashes, scope=scope
-                )
+            package = package_of(name, pin, scope)
+            if package.bom_ref.value not in seen:
+                seen.add(str(package.bom_ref.value))
+                yield package
+
+
+def package_of(name: str, pin: str, scope: ComponentScope) -> Component:
+    """Return the package of a pin. Its reference is its package URL, which names the version.
+
+    A pin without a hash ends the process with one line.
+    """
+    version = pin.split()[0].partition("==")[2]
+    url = PackageURL("pypi", name=name, version=version)
+    hashes = [HashType(alg=HashAlgorithm.SHA_256, content=one) for one in re.findall(r"sha256:(\w+)", pin)]
+    if not hashes:
+        raise SystemExit(f"the pin of {name} has no hash")
+    return Component(name=name, version=version, bom_ref=str(url), purl=url, hashes=hashes, scope=scope)
 
 
 def npm_packages() -> Iterator[Component]:
@@ -74,15 +75,20 @@ def npm_packages() -> Iterator[Component]:
 
 def images(base_digest: str) -> Iterator[Component]:
     """Yield the base image, and the images of the servers that the chart brings for a trial."""
-    base = re.search(r"^FROM (\S+):(\S+)@", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
-    if base is None:
-        raise SystemExit("the Dockerfile names no base image with a tag and a digest")
-    yield _image(f"docker.io/library/{base[1]}", base[2], base_digest, ComponentScope.REQUIRED)
+    yield base_image(base_digest)
     values = yaml.safe_load((_CHART / "values.yaml").read_text())
     trial = yaml.safe_load((_CHART / "ci" / "trial.yaml").read_text())
     for server in ("postgresql", "s3"):
         repository = values[server]["bundled"]["image"]["repository"]
         yield _image(repository, trial[server]["bundled"]["image"]["tag"], "", ComponentScope.OPTIONAL)
+
+
+def base_image(base_digest: str) -> Component:
+    """Return the image that the Dockerfile builds upon."""
+    base = re.search(r"^FROM (\S+):(\S+)@", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
+    if base is None:
+        raise SystemExit("the Dockerfile names no base image with a tag and a digest")
+    return _image(f"docker.io/library/{base[1]}", base[2], base_digest, ComponentScope.REQUIRED)
 
 
 def _image(repository: str, tag: str, digest: str, scope: ComponentScope) -> Component:
@@ -109,11 +115,20 @@ def bill(base_digest: str = "") -> Bom:
     return made
 
 
-if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
-        raise SystemExit("usage: bill_of_materials.py FILE [BASE_DIGEST]")
-    if len(sys.argv) == 3 and not re.fullmatch(r"sha256:[0-9a-f]{64}", sys.argv[2]):
-        raise SystemExit("BASE_DIGEST is no digest: sha256: and 64 hexadecimal digits")
-    file = Path(sys.argv[1])
+def write(made: Bom, file: Path) -> None:
+    """Write the bill. Make the folder of the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(JsonV1Dot6(bill(*sys.argv[2:])).output_as_string(indent=2) + "\n")
+    file.write_text(JsonV1Dot6(made).output_as_string(indent=2) + "\n")
+
+
+def digest_in(arguments: list[str]) -> str:
+    """Return the digest after the first argument, or an empty text. Others end the process."""
+    if len(arguments) not in (1, 2):
+        raise SystemExit(f"usage: {Path(sys.argv[0]).name} FILE [BASE_DIGEST]")
+    if len(arguments) == 2 and not re.fullmatch(r"sha256:[0-9a-f]{64}", arguments[1]):
+        raise SystemExit("BASE_DIGEST is no digest: sha256: and 64 hexadecimal digits")
+    return "".join(arguments[1:])
+
+
+if __name__ == "__main__":
+    write(bill(digest_in(sys.argv[1:])), Path(sys.argv[1]))
