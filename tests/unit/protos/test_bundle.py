@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from google.api import annotations_pb2  # noqa: F401 - options are compared once their extension is known
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
@@ -37,6 +36,8 @@ def served(name: str) -> FileDescriptorProto:
 
 
 def descriptors(image: Path) -> dict[str, FileDescriptorProto]:
+    for name in CONTRACTS:
+        served(name)  # Options are equal once the stubs that define them are imported.
     return {file.name: file for file in FileDescriptorSet.FromString(image.read_bytes()).file}
 
 
