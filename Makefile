@@ -66,8 +66,10 @@ endif
 up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
 	@SPAWNMESH_COMMAND=$(BIN)/spawnmesh spawnmesh up
 
+# A .bashrc may put other versions of Python in front.
 shell: $(READY) ## Open a shell in which `spawnmesh` is on the PATH; `exit` leaves it
-	@echo "spawnmesh is on the PATH of this shell; exit leaves it"; exec "$${SHELL:-/bin/bash}"
+	@echo "spawnmesh is on the PATH of this shell; exit leaves it"; case "$${SHELL:=/bin/bash}" in \
+	  *bash) exec "$$SHELL" --rcfile <(echo '[ ! -f ~/.bashrc ] || . ~/.bashrc; PATH=$(CURDIR)/$(BIN):$$PATH') -i;; *) exec "$$SHELL";; esac
 
 wheels: $(READY) ## Build the wheels of all packages into dist/, for `pip install` without a checkout
 	@rm -rf $(DIST) && mkdir $(DIST)

@@ -10,7 +10,7 @@ from tests.support.mesh.shell import ROOT, shell
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"(?<!-->\n)^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-TYPED = "".join(text for language, text in BLOCKS if language == "sh" and not text.startswith("make "))
+TYPED = "".join(text for language, text in BLOCKS if language == "sh")
 PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 
 

@@ -9,8 +9,8 @@ from spawnmesh_devstack.stack import Stack
 ROOT = Path(__file__).resolve().parents[3]
 
 
-async def shell(script: str, stack: Stack, tmp_path: Path, **environment: str) -> str:
-    """Run the script as a person does, in the checkout, and return its output."""
+async def shell(script: str, stack: Stack, tmp_path: Path, directory: Path = ROOT, **environment: str) -> str:
+    """Run the script as a person does, in the checkout or another directory; return its output."""
     env = {
         "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
         "HOME": str(tmp_path),
@@ -18,7 +18,7 @@ async def shell(script: str, stack: Stack, tmp_path: Path, **environment: str) -
         **environment,
     }
     process = await asyncio.create_subprocess_exec(
-        "bash", "-euo", "pipefail", "-c", script, cwd=ROOT, env=env,
+        "bash", "-euo", "pipefail", "-c", script, cwd=directory, env=env,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     printed, _ = await process.communicate()

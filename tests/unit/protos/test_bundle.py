@@ -1,6 +1,8 @@
 """The zip and the image of the contracts are complete, and give the descriptors that the mesh serves."""
 
 import importlib
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,6 +19,8 @@ from google.protobuf.descriptor_pb2 import (
 )
 from protovalidate import ViolationPb
 
+from tests.support.docs.code_blocks import typed
+
 ROOT = Path(__file__).resolve().parents[3]
 CONTRACTS = sorted(str(file.relative_to(ROOT / "protos")) for file in (ROOT / "protos").rglob("*.proto"))
 RULES = "buf/validate/validate.proto"
@@ -32,6 +36,8 @@ def served(name: str) -> FileDescriptorProto:
 
 
 def descriptors(image: Path) -> dict[str, FileDescriptorProto]:
+    for name in CONTRACTS:
+        served(name)  # Options are equal once the stubs that define them are imported.
     return {file.name: file for file in FileDescriptorSet.FromString(image.read_bytes()).file}
 
 
@@ -63,6 +69,15 @@ def test_zip_compiles_to_the_descriptors_that_the_mesh_serves(unzipped: Path) ->
     files = compiled(unzipped)
     assert {name for name in files if name.startswith("spawnmesh/")} == set(CONTRACTS)
     assert [name for name in CONTRACTS if described(files[name]) != served(name)] == []
+
+
+def test_commands_of_the_readme_compile_the_zip(bundle: Path, tmp_path: Path) -> None:
+    """The blocks are those of ```sh in protos/README.md that need nothing but Python and buf."""
+    shutil.copy(bundle / "spawnmesh-protos.zip", tmp_path)
+    script = "".join(typed("protos/README.md"))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env={"PATH": path}, check=True)
+    assert (tmp_path / "gen/spawnmesh/session/v1/session_service_pb2_grpc.py").exists()
 
 
 def test_zip_has_the_rules_with_all_their_options(unzipped: Path) -> None:
