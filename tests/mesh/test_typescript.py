@@ -262,6 +262,34 @@ async def test_program_searches_and_works_with_operations_plugins_models_and_fil
     }
 
 
+async def test_program_of_an_operator_works_with_tenants_and_a_client_sees_its_spending(
+    stack: Stack, programs: Path
+) -> None:
+    tenant = f"t-{uuid4().hex[:12]}"
+    names = ("session", "transcript", "attachment-blob", "model-router", "hook")
+    found = json.loads(
+        await printed(
+            "tenants.mjs",
+            programs,
+            TARGETS=json.dumps({name: stack.targets[name] for name in names}),
+            TOKEN=stack.admin_token(),
+            TENANT=tenant,
+            CLIENT_TOKEN=stack.client_token(tenant),
+        )
+    )
+    assert found == {
+        "missing": True,
+        "created": ["ACTIVE", "A", 1],
+        "updated": [2, 3],
+        "refusals": ["ETAG_DIFFERS", "INVALID_REQUEST", "OPERATION_NOT_CANCELLABLE"],
+        "isListed": True,
+        "spent": ["SUCCEEDED", "default", True, True, True],
+        "isSame": True,
+        "deleted": ["DELETED", 1, 1],
+        "listed": ["DeleteTenant"],
+    }
+
+
 async def test_readme_of_the_package_works_as_it_stands(stack: Stack, gateway: str, programs: Path) -> None:
     assert len(blocks(README)) == 1
     assert len(blocks(README)[0].strip().splitlines()) <= 15

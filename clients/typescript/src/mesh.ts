@@ -31,6 +31,7 @@ import { Schedules } from "./schedules.js";
 import { type Peer, Services } from "./services.js";
 import { type SearchHit, type SearchOptions, type SearchQuery, search } from "./search.js";
 import { type RunResult, Session } from "./session.js";
+import { Tenants } from "./tenants.js";
 import { MeshTransport, type Token } from "./transport.js";
 import type { OnProgress } from "./transfers.js";
 import { uploadFile } from "./uploads.js";
@@ -144,6 +145,8 @@ export class Mesh {
   readonly plugins: Plugins;
   /** Cron lines that spawn sessions. */
   readonly schedules: Schedules;
+  /** All tenants, for operators of the mesh. */
+  readonly tenants: Tenants;
   /** Addresses outside of the mesh that are sent the events of the tenant. */
   readonly webhooks: Webhooks;
   readonly #platform: Platform;
@@ -174,6 +177,7 @@ export class Mesh {
     this.operations = new Operations(connection);
     this.plugins = new Plugins(this.services);
     this.schedules = new Schedules(this.services);
+    this.tenants = new Tenants(connection);
     this.webhooks = new Webhooks(this.services);
   }
 
