@@ -89,6 +89,7 @@ export type {
 export type { EntryKind, SearchHit, SearchOptions, SearchQuery } from "./search.js";
 export type { Peer, Services } from "./services.js";
 export type { InterruptOptions, OutputsOptions, PublishedFile, RunResult, Session } from "./session.js";
+export type { DiffOptions, SessionDiff } from "./session_diff.js";
 export type { DayBudget, SpendDimension, Spending, SpendOptions, SpendRow } from "./spending.js";
 export type { Tenant, TenantDeletion, TenantState } from "./tenant_views.js";
 export type { TenantChange, TenantProfile, Tenants, TenantSettingsInit } from "./tenants.js";

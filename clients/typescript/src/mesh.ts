@@ -31,6 +31,7 @@ import { Schedules } from "./schedules.js";
 import { type Peer, Services } from "./services.js";
 import { type SearchHit, type SearchOptions, type SearchQuery, search } from "./search.js";
 import { type RunResult, Session } from "./session.js";
+import { type DiffOptions, diffSessions, type SessionDiff } from "./session_diff.js";
 import { Tenants } from "./tenants.js";
 import { MeshTransport, type Token } from "./transport.js";
 import type { OnProgress } from "./transfers.js";
@@ -179,6 +180,17 @@ export class Mesh {
     this.schedules = new Schedules(this.services);
     this.tenants = new Tenants(connection);
     this.webhooks = new Webhooks(this.services);
+  }
+
+  /**
+   * Return where two sessions went apart, such as a fork and the session it was forked from, with up to
+   * `maxEntries` entries of each from there on. Entries are compared by what they say: roles, texts, tool
+   * calls with their arguments, and results. Ids, times, models, thinking and usage do not count. Throws
+   * NotFound.
+   */
+  async diff(a: Session | string, b: Session | string, options: DiffOptions = {}): Promise<SessionDiff> {
+    const [idA, idB] = [a, b].map((one) => (typeof one === "string" ? one : one.id)) as [string, string];
+    return diffSessions(this.services, idA, idB, options);
   }
 
   /**
