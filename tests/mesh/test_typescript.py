@@ -20,6 +20,7 @@ from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_client import Agent, Attachment
 from spawnmesh_client import connect as open_mesh
 from spawnmesh_client.run_context import RunContext
+from spawnmesh_client.session_diff import SessionDiff
 from spawnmesh_client.wire import connect_wire as connect
 from spawnmesh_client.worker import Worker
 from spawnmesh_devstack.stack import Stack
@@ -259,6 +260,81 @@ async def test_program_searches_and_works_with_operations_plugins_models_and_fil
         "uploads": [True, 5000],
         "run": ["SUCCEEDED", True],
         "children": [0, [True]],
+    }
+
+
+async def test_program_of_an_operator_works_with_tenants_and_a_client_sees_its_spending(
+    stack: Stack, programs: Path
+) -> None:
+    tenant = f"t-{uuid4().hex[:12]}"
+    names = ("session", "transcript", "attachment-blob", "model-router", "hook")
+    found = json.loads(
+        await printed(
+            "tenants.mjs",
+            programs,
+            TARGETS=json.dumps({name: stack.targets[name] for name in names}),
+            TOKEN=stack.admin_token(),
+            TENANT=tenant,
+            CLIENT_TOKEN=stack.client_token(tenant),
+        )
+    )
+    assert found == {
+        "missing": True,
+        "created": ["ACTIVE", "A", 1],
+        "updated": [2, 3],
+        "refusals": ["ETAG_DIFFERS", "INVALID_REQUEST", "OPERATION_NOT_CANCELLABLE"],
+        "isListed": True,
+        "spent": ["SUCCEEDED", "default", True, True, True],
+        "isSame": True,
+        "deleted": ["DELETED", 1, 1],
+        "listed": ["DeleteTenant"],
+    }
+
+
+async def test_program_compares_sessions_as_the_python_client_does(stack: Stack, programs: Path) -> None:
+    token = stack.client_token(await a_tenant(stack))
+    targets = {name: stack.targets[name] for name in ("session", "transcript", "attachment-blob")}
+    async with open_mesh(targets=targets, token=token) as mesh:
+        files = [Attachment("a.txt", b"1")]
+        source = await mesh.spawn("Say hello.", attachments=files, mode="SESSION")
+        await source.result(timeout=60)
+        answered = max([one.seq async for one in source.transcript() if one.role == "ASSISTANT"])
+        await source.send("Go on.")
+        await source.result(timeout=60)
+        fork = await mesh.spawn("Stop.", fork_of=source, fork_at_seq=answered)
+        same = await mesh.spawn("Say hello.", attachments=files)
+        for session in (fork, same):
+            await session.result(timeout=60)
+        long = await mesh.spawn("word " * 30_000, mode="SESSION")  # More than a fork copies.
+        await long.result(timeout=60)
+        await long.send("Go on.")
+        await long.result(timeout=60)
+        newest = max([one.seq async for one in long.transcript() if one.role == "ASSISTANT"])
+        late = await mesh.spawn("Stop.", fork_of=long, fork_at_seq=newest)
+        await late.result(timeout=60)
+        pairs = [(source, fork), (fork, source), (source, same), (source, source), (long, late), (fork, late)]
+        found = [await mesh.diff(a, b, max_entries=3) for a, b in pairs]
+    assert (found[0].common_seq_a, found[3].is_equal) == (answered, True)
+    assert found[4].left_out_count
+    ids = json.dumps([[a.session_id, b.session_id] for a, b in pairs])
+    printed_diffs = json.loads(
+        await printed("diff.mjs", programs, TARGETS=json.dumps(targets), TOKEN=token, PAIRS=ids)
+    )
+    assert printed_diffs == {"found": [as_printed(one) for one in found], "missing": True}
+
+
+def as_printed(diff: SessionDiff) -> dict[str, Any]:
+    """Return what the program prints of it."""
+    forked = diff.forked_at
+    return {
+        "common": [diff.common_count, diff.common_message_count, diff.common_seq_a, diff.common_seq_b],
+        "left_out": diff.left_out_count,
+        "forked_at": None if forked is None else [forked.session_id, forked.seq],
+        "only": [[one.seq for one in diff.only_a], [one.seq for one in diff.only_b]],
+        "is_cut": [diff.is_cut_a, diff.is_cut_b],
+        "superseded": sorted(diff.superseded),
+        "answers": [diff.answer_a, diff.answer_b],
+        "is_equal": diff.is_equal,
     }
 
 

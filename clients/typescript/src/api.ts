@@ -57,6 +57,7 @@ export type {
   RecountCounts,
   TierAction,
   TierCounts,
+  TenantDeleted,
   UnknownMessage,
   WaitOptions,
 } from "./operations.js";
@@ -88,6 +89,10 @@ export type {
 export type { EntryKind, SearchHit, SearchOptions, SearchQuery } from "./search.js";
 export type { Peer, Services } from "./services.js";
 export type { InterruptOptions, OutputsOptions, PublishedFile, RunResult, Session } from "./session.js";
+export type { DiffOptions, SessionDiff } from "./session_diff.js";
+export type { DayBudget, SpendDimension, Spending, SpendOptions, SpendRow } from "./spending.js";
+export type { Tenant, TenantDeletion, TenantState } from "./tenant_views.js";
+export type { TenantChange, TenantProfile, Tenants, TenantSettingsInit } from "./tenants.js";
 export type { OnProgress } from "./transfers.js";
 export type { Token } from "./transport.js";
 export type * from "./views.js";

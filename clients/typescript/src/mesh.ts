@@ -31,6 +31,8 @@ import { Schedules } from "./schedules.js";
 import { type Peer, Services } from "./services.js";
 import { type SearchHit, type SearchOptions, type SearchQuery, search } from "./search.js";
 import { type RunResult, Session } from "./session.js";
+import { type DiffOptions, diffSessions, type SessionDiff } from "./session_diff.js";
+import { Tenants } from "./tenants.js";
 import { MeshTransport, type Token } from "./transport.js";
 import type { OnProgress } from "./transfers.js";
 import { uploadFile } from "./uploads.js";
@@ -144,6 +146,8 @@ export class Mesh {
   readonly plugins: Plugins;
   /** Cron lines that spawn sessions. */
   readonly schedules: Schedules;
+  /** All tenants, for operators of the mesh. */
+  readonly tenants: Tenants;
   /** Addresses outside of the mesh that are sent the events of the tenant. */
   readonly webhooks: Webhooks;
   readonly #platform: Platform;
@@ -174,7 +178,19 @@ export class Mesh {
     this.operations = new Operations(connection);
     this.plugins = new Plugins(this.services);
     this.schedules = new Schedules(this.services);
+    this.tenants = new Tenants(connection);
     this.webhooks = new Webhooks(this.services);
+  }
+
+  /**
+   * Return where two sessions went apart, such as a fork and the session it was forked from, with up to
+   * `maxEntries` entries of each from there on. Entries are compared by what they say: roles, texts, tool
+   * calls with their arguments, and results. Ids, times, models, thinking and usage do not count. Throws
+   * NotFound.
+   */
+  async diff(a: Session | string, b: Session | string, options: DiffOptions = {}): Promise<SessionDiff> {
+    const [idA, idB] = [a, b].map((one) => (typeof one === "string" ? one : one.id)) as [string, string];
+    return diffSessions(this.services, idA, idB, options);
   }
 
   /**

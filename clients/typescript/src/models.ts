@@ -7,6 +7,7 @@ import {
 import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
 import { type NameIn, nameOf } from "./names.js";
 import type { Services } from "./services.js";
+import { type Spending, spending, type SpendOptions } from "./spending.js";
 import type { ThinkingLevel } from "./views.js";
 
 export type ProviderKind = NameIn<typeof WireKind>;
@@ -30,7 +31,7 @@ export interface Model {
   readonly thinkingLevels: readonly ThinkingLevel[];
 }
 
-/** List models. */
+/** List models, and what calls of them have cost. */
 export class Models {
   readonly #services: Services;
 
@@ -46,6 +47,11 @@ export class Models {
       yield* page.models.map(modelView);
       pageToken = page.nextPageToken;
     } while (pageToken !== "");
+  }
+
+  /** Return what the tenant's model calls have cost, by day, agent and model or by some of these. */
+  async spend(options: SpendOptions = {}): Promise<Spending> {
+    return spending(this.#services, options);
   }
 }
 

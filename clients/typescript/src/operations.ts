@@ -10,6 +10,10 @@ import {
   OperationService,
 } from "./gen/spawnmesh/operations/v1/operation_service_pb.js";
 import {
+  DeleteTenantRequestSchema,
+  DeleteTenantResponseSchema,
+} from "./gen/spawnmesh/session/v1/tenant_service_pb.js";
+import {
   RecountTranscriptRequestSchema,
   RecountTranscriptResponseSchema,
   TierAction as WireAction,
@@ -21,12 +25,13 @@ import { newRequestId } from "./request_id.js";
 import { PATIENCE_MS, Patience } from "./retry.js";
 import { PEERS, type Peer } from "./services.js";
 import type { Connection } from "./session.js";
+import { type Tenant, tenantView } from "./tenant_views.js";
 
 /** A longer wait is split into several calls, so that no proxy takes it for dead. */
 const WAIT_CALL_MS = 60_000;
 const ANSWER_MS = 10_000;
 const PAGE_SIZE = 500;
-const NAME = /^services\/([a-z-]+)\/operations\/opr_[0-9a-z]{26}$/;
+const NAME = /^services\/([a-z-]+)\/(?:tenants\/[a-z0-9-]+\/)?operations\/opr_[0-9a-z]{26}$/;
 
 export type TierAction = NameIn<typeof WireAction>;
 
@@ -34,6 +39,7 @@ export type TierAction = NameIn<typeof WireAction>;
 export type OperationRequest =
   | { readonly type: "TierTranscript"; readonly sessionId: string; readonly action: TierAction }
   | { readonly type: "RecountTranscript"; readonly sessionId: string; readonly dryRun: boolean }
+  | { readonly type: "DeleteTenant"; readonly tenantId: string }
   | UnknownMessage;
 
 /** The counts of a transcript whose large payloads are moved, or would be. */
@@ -75,7 +81,13 @@ export interface UnknownMessage {
   readonly value: Uint8Array;
 }
 
-export type OperationResponse = TierCounts | RecountCounts | UnknownMessage;
+/** A tenant that is being deleted, or is deleted. */
+export interface TenantDeleted {
+  readonly type: "DeleteTenant";
+  readonly tenant: Tenant;
+}
+
+export type OperationResponse = TierCounts | RecountCounts | TenantDeleted | UnknownMessage;
 
 /** An operation as it was when the mesh last answered. */
 export interface OperationView<R extends OperationResponse = OperationResponse> {
@@ -204,18 +216,20 @@ export class Operations {
 
   /**
    * Yield the tenant's operations of a service, newest first: all, or with `isDone` those that are done, or
-   * are not. Pages are fetched as needed.
+   * are not. With `tenantId`, those that operators of the mesh have started on that tenant. Pages are
+   * fetched as needed.
    */
   async *list(
-    options: { service?: Peer; isDone?: boolean } = {},
+    options: { service?: Peer; isDone?: boolean; tenantId?: string } = {},
   ): AsyncGenerator<Operation, void, undefined> {
-    const { service = "transcript", isDone } = options;
+    const { service = "transcript", isDone, tenantId } = options;
+    const name = `services/${service}${tenantId === undefined ? "" : `/tenants/${tenantId}`}`;
     const client = this.#connection.services.client(OperationService, service);
     const filter = isDone === undefined ? "" : `done = ${isDone}`;
     let pageToken = "";
     do {
       const page = await client.listOperations({
-        name: `services/${service}`,
+        name,
         filter,
         pageSize: PAGE_SIZE,
         pageToken,
@@ -300,6 +314,8 @@ function requestOf(packed: Any): OperationRequest {
   if (recount !== undefined) {
     return { type: "RecountTranscript", sessionId: recount.sessionId, dryRun: recount.dryRun };
   }
+  const deletion = unpacked(packed, DeleteTenantRequestSchema);
+  if (deletion !== undefined) return { type: "DeleteTenant", tenantId: deletion.tenantId };
   return unknownOf(packed);
 }
 
@@ -330,6 +346,8 @@ function responseOf(packed: Any): OperationResponse {
       tokenVocabulary: recount.tokenVocabulary,
     };
   }
+  const deleted = unpacked(packed, DeleteTenantResponseSchema);
+  if (deleted !== undefined) return { type: "DeleteTenant", tenant: tenantView(deleted.tenant) };
   return unknownOf(packed);
 }
 

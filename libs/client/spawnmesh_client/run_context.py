@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_USER, Message, Role, TokenUsage
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.model_router.v1.generation_pb2 import STOP_REASON_REFUSAL, Completion
 from spawnmesh.model_router.v1.model_router_service_pb2 import GenerationEvent
 from spawnmesh.session.v1 import run_service_pb2 as runs
@@ -30,6 +32,7 @@ from spawnmesh_client.outputs import OutputSet
 from spawnmesh_client.repeated_calls import call_again
 from spawnmesh_client.resource_views import Agent
 from spawnmesh_client.run_files import SETS_DIRECTORY, fetch_set, prepared_output
+from spawnmesh_client.run_hooks import RunHooks
 from spawnmesh_client.run_stops import RunGivenUp
 from spawnmesh_client.session import Session, session_view
 from spawnmesh_client.tool_loop import DEFAULT_MAX_TURN_COUNT, ToolLoop, TurnRecord
@@ -162,8 +165,11 @@ class RunContext:
 
         - The model reads a ToolError and a refusal of the mesh as the result of its call; of any
           other exception, it reads that the tool failed.
-        - Plugins may block or rewrite a call, and people approve it, as the agent's policy or a
-          plugin wants: the run waits for them without a worker.
+        - Plugins may choose the model, change the prompt and the tools, and block or rewrite a
+          call. People approve a call as the agent's policy or a plugin wants: the run waits for
+          them without a worker.
+        - A context that is full is summarized. If it only refers to long outputs, the model gets
+          the tool `transcript_describe`, which reads them.
         - A message that interrupts the turn cuts the model and the tool short, and is read next.
         - `on_text` gets the text of each answer in pieces; of one that broke off, it comes anew.
 
@@ -175,7 +181,8 @@ class RunContext:
         found = [one if isinstance(one, Tool) else tool(one) for one in tools]
         options = ModelOptions(system_prompt, model, on_text)
         limit = max_turn_count or self.agent.max_turn_count or DEFAULT_MAX_TURN_COUNT
-        return self.generated(await ToolLoop(self, by_name(found), options, limit).run())
+        loop = ToolLoop(self, by_name(found), options, limit, self._hooks())
+        return self.generated(await loop.run())
 
     async def wait_for_budget(self) -> None:
         """Give the run up after a model call was refused with SESSION_BUDGET_EXCEEDED, until its
@@ -300,6 +307,17 @@ class RunContext:
         )
         answer = await call_again(peer, TranscriptServiceStub(peer.channel).AppendEntries, request)
         return str(answer.entries[0].entry_id)
+
+    def _hooks(self) -> RunHooks:
+        """Return the hooks of the run, which the turns of a model dispatch."""
+        peer = self.mesh.wire.service("hook")
+
+        async def call(rpc: str, request: Any, *, timeout_seconds: float) -> Any:
+            service: Any = HookServiceStub if rpc == "PublishEvents" else RunHookServiceStub
+            method = getattr(service(peer.channel), rpc)
+            return await call_again(peer, method, request, timeout_seconds=timeout_seconds)
+
+        return RunHooks(self.session.session_id, self.run_id, self.agent.agent_id, call)
 
     async def _newest_task(self) -> str:
         peer = self.mesh.wire.service("transcript")

@@ -5,23 +5,25 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spawnmesh.content.v1.message_pb2 import ROLE_TOOL_RESULT, ContentBlock, Message, Text, ToolCall
-from spawnmesh.hook.v1 import run_hook_service_pb2 as hooks
+from spawnmesh.hook.v1 import run_hook_service_pb2 as hook_rpc
 from spawnmesh.hook.v1.event_pb2 import BeforeToolCallEvent
-from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.session.v1 import approval_pb2
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
 from spawnmesh_core.call_arguments import ArgumentsUnreadable, arguments_of, is_unredacted, with_arguments
 from spawnmesh_core.cancellation import cut_short
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, Unavailable, is_transient, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.spawn_calls import is_spawn_tool
 from spawnmesh_core.spawn_redaction import redact_arguments
 
 from spawnmesh_client.repeated_calls import call_again
+from spawnmesh_client.run_hooks import DISPATCH_SECONDS, RunHooks
 from spawnmesh_client.run_stops import RunGivenUp, TurnCut
 from spawnmesh_client.tools import CurrentCall, Tool, ToolError
 from spawnmesh_client.unfinished_turn import OpenCall
@@ -29,7 +31,6 @@ from spawnmesh_client.unfinished_turn import OpenCall
 if TYPE_CHECKING:  # The context of a run makes the calls.
     from spawnmesh_client.run_context import RunContext
 
-_DISPATCH_SECONDS = 660.0  # A plugin may take ten minutes.
 _MAX_ARGUMENTS_BYTES = 1024 * 1024  # Of the contract: no gate is shown more.
 _MAX_APPROVAL_REASON = 4096
 _LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST, Reason.TOKEN_REVOKED)
@@ -73,12 +74,12 @@ _LOST_CONTENT = _refused(
 class CallMaker:
     """Make calls one after the other, and store the result of each before the next one.
 
-    If it `is_gated`, plugins are asked about each call.
+    Plugins judge each call, and observe its outcome, as the hooks say.
     """
 
     run: "RunContext"
     tools: Mapping[str, Tool]
-    is_gated: bool = False
+    hooks: RunHooks
 
     async def make(self, calls: Sequence[OpenCall]) -> None:
         """Make the calls of a new answer.
@@ -100,6 +101,7 @@ class CallMaker:
     async def _each(self, calls: Sequence[tuple[OpenCall, bool]], *, was_left: bool = False) -> None:
         is_withdrawn = False
         for number, (call, was_begun) in enumerate(calls):
+            begin = monotonic_seconds()
             try:
                 taken = await self._decision(call) if was_left else None
                 if taken is not None:
@@ -116,6 +118,8 @@ class CallMaker:
                         await self._store(later, _NOT_MADE)
                 raise
             await self._store(call, outcome)
+            took = timedelta(seconds=monotonic_seconds() - begin)
+            await self.hooks.publish_outcome(call, outcome.text, outcome.reason, took)
         if self.run.has_urgent_message:
             raise TurnCut
 
@@ -215,7 +219,7 @@ class CallMaker:
         except ArgumentsUnreadable as error:
             return _refused("INVALID_ARGUMENTS", str(error))
         allowed, reasons = call.call, [self._policy_reason(tool)]
-        if self.is_gated:
+        if self.hooks.judges_calls:
             judged = await self._dispatched(call, arguments)
             if isinstance(judged, CallOutcome):
                 return judged
@@ -240,10 +244,9 @@ class CallMaker:
         )
         if len(event.arguments_json) > _MAX_ARGUMENTS_BYTES:
             return _refused("INVALID_ARGUMENTS", "they are too large for a plugin that has to allow the call")
-        peer = self.run.mesh.wire.service("hook")
-        stub, request = RunHookServiceStub(peer.channel), hooks.DispatchBeforeToolCallRequest(event=event)
+        request = hook_rpc.DispatchBeforeToolCallRequest(event=event)
         try:
-            asking = call_again(peer, stub.DispatchBeforeToolCall, request, timeout_seconds=_DISPATCH_SECONDS)
+            asking = self.hooks.call("DispatchBeforeToolCall", request, timeout_seconds=DISPATCH_SECONDS)
             answer = await cut_short(asking, self.run.urgent, TurnCut)
         except MeshError as error:
             if error.reason is not Reason.PLUGIN_FAILED or is_transient(error):

@@ -1,15 +1,13 @@
 """The turns of a run whose model works with the tools of a worker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, Message
-from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_TOOL_CALL
-from spawnmesh.hook.v1.run_hook_service_pb2 import ListActiveHooksRequest
-from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.model_router.v1.generation_pb2 import (
     FAILOVER_REASON_UNKNOWN,
     STOP_REASON_LENGTH,
@@ -19,23 +17,26 @@ from spawnmesh.model_router.v1.generation_pb2 import (
 from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest, GenerationEvent
 from spawnmesh.transcript.v1 import live_service_pb2 as live
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
+from spawnmesh.transcript.v1.compaction_service_pb2 import CompactAsWriterRequest, CompactAsWriterResponse
+from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, EntryFilter, SystemNote
 from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
-from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.cancellation import cut_short
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.answer_limits import fit_answer, variants_with_fewer_arguments
 from spawnmesh_client.drafts import Drafts, Spoken
+from spawnmesh_client.file_descriptions import TRANSCRIPT_DESCRIBE, has_references
 from spawnmesh_client.model_calls import ModelOptions, add_usage, call_model, model_request
 from spawnmesh_client.model_messages import messages_for_model
-from spawnmesh_client.repeated_calls import call_again
+from spawnmesh_client.run_compaction import DEFAULT_CONTEXT_TOKEN_BUDGET, RunCompactions, fresh_tail
+from spawnmesh_client.run_hooks import RunHooks
 from spawnmesh_client.run_stops import NoAnswer, TurnCut
+from spawnmesh_client.run_transcript import close_window, entries_before, open_window, transcript_call
 from spawnmesh_client.tool_calls import CallMaker
 from spawnmesh_client.tools import Tool
 from spawnmesh_client.turn_messages import calls_of, text_of
-from spawnmesh_client.turn_progress import turn_progress
 from spawnmesh_client.unfinished_turn import (
     INTERRUPTED_NOTE,
     OUTPUT_LIMIT_NOTE,
@@ -51,7 +52,7 @@ DEFAULT_MAX_TURN_COUNT = 50
 _LATE_TURN_COUNT = 5
 _MAX_CUT_OFF_COUNT = 3
 _STREAM_COUNT = 2
-_TOKEN_BUDGET = 100_000
+_COMPACTION_SECONDS = 600.0
 _DRAFT_SECONDS = 10.0
 _LAST_DRAFT_SECONDS = 0.2
 _PAGE_SIZE = 100
@@ -74,6 +75,7 @@ class TurnRecord:
     is_last: bool = False
     late_count: int = 0
     drafts: Drafts = field(default_factory=Drafts)
+    compactions: RunCompactions = field(default_factory=RunCompactions)
 
     def has_turn_left(self, max_count: int) -> bool:
         """Return whether the run may take another turn."""
@@ -94,9 +96,10 @@ class ToolLoop:
     """Take turns with a model and tools, until it answers without a call."""
 
     run_context: "RunContext"
-    tools: Mapping[str, Tool]
+    tools: dict[str, Tool]
     options: ModelOptions
     max_turn_count: int
+    hooks: RunHooks
 
     async def run(self) -> Completion:
         """Return the answer, whose entry is the newest one of the transcript."""
@@ -104,11 +107,11 @@ class ToolLoop:
         if not turns.is_counted:
             await self._count_earlier_turns()
             turns.is_counted = True
-        calls = CallMaker(self.run_context, self.tools)
-        read = await self._assemble() if turns.taken_count else []
+        calls = CallMaker(self.run_context, self.tools, self.hooks)
+        read = (await self._assemble()).entries if turns.taken_count else []
         try:
             if opened := open_calls(read, self.run_context.run_id):
-                calls.is_gated = await self._has_gates()
+                await self.hooks.refresh()
                 await calls.finish(opened)
         except TurnCut:
             pass  # The first turn reads the message.
@@ -136,10 +139,16 @@ class ToolLoop:
         """
         run = self.run_context
         await run.read_inbox()
-        calls.is_gated = await self._has_gates()
-        fence = await self._open_window()
-        entries = await self._assemble()
-        if (pending := self._pending(entries)) is not None:
+        await self.hooks.refresh()
+        fence = await open_window(run)
+        read = await self._assemble()
+        pending = self._pending(read.entries)
+        if pending is None and read.compaction_due and await self._compact():
+            # In the window before, the summary would count as a takeover.
+            fence = await open_window(run)
+            read = await self._assemble()
+        entries = read.entries
+        if pending is not None:
             run.turns.offered = pending.entry_id, _said(pending.body.message)
             return Completion(message=pending.body.message)
         run.turns.taken_count += 1
@@ -150,7 +159,8 @@ class ToolLoop:
                 run.turns.taken_count -= 1  # Nothing was said.
             raise
         answer = completion.message
-        if not await self._close_window(fence):
+        await self.hooks.publish_answer(completion)
+        if not await close_window(run, fence):
             return None
         if completion.stop_reason == STOP_REASON_REFUSAL:
             return completion
@@ -180,11 +190,12 @@ class ToolLoop:
                 raise
 
     async def _keep(self, spoken: Spoken, fence: transcripts.Fence) -> None:
-        if spoken.message is not None and await self._close_window(fence):
+        if spoken.message is not None and await close_window(self.run_context, fence):
             await self._append_answer(spoken.message, INTERRUPTED_NOTE)
 
     async def _generated(self, entries: Sequence[Entry], spoken: Spoken) -> Completion:
-        run, request = self.run_context, self._request(entries)
+        run, request = self.run_context, await self._request(entries)
+        await self.hooks.change_request(request)
 
         def take(event: GenerationEvent) -> None:
             spoken.take(event)
@@ -201,12 +212,14 @@ class ToolLoop:
                 broken.reason = FAILOVER_REASON_UNKNOWN
         raise AssertionError("the last attempt returns or raises")
 
-    def _request(self, entries: Sequence[Entry]) -> GenerateRequest:
+    async def _request(self, entries: Sequence[Entry]) -> GenerateRequest:
         """Return the request for the next answer, with what the turn has done so far."""
         run = self.run_context
         request = model_request(run.claimed, self.options, messages_for_model(entries))
         request.tools.extend(one.declaration for one in self.tools.values())
-        turn = turn_progress(entries, run.run_id, self.tools.__contains__)
+        turn = await run.turns.compactions.current_turn(
+            entries, run.run_id, self.tools.__contains__, partial(entries_before, run)
+        )
         if turn.answer_count:
             request.partial_execution.tool_names.extend(turn.tool_names)
         if turn.epochs - {run.claimed.run.epoch}:
@@ -252,46 +265,54 @@ class ToolLoop:
         is_answer = message.role == ROLE_ASSISTANT and bool(message.model) and not calls_of(message)
         return newest if is_answer else None
 
-    async def _assemble(self) -> Sequence[Entry]:
-        """Return the entries that the model reads now. System prompt and tools use a part of the
-        budget.
+    async def _assemble(self) -> transcripts.AssembleContextResponse:
+        """Return what the model reads now. System prompt and tools use a part of the budget.
+
+        If it has references to long outputs, the model gets the tool that reads them.
         """
+        read = await self._assembled()
+        if TRANSCRIPT_DESCRIBE.name not in self.tools and has_references(read):
+            self.tools[TRANSCRIPT_DESCRIBE.name] = TRANSCRIPT_DESCRIBE
+            read = await self._assembled()
+        return read
+
+    async def _assembled(self) -> transcripts.AssembleContextResponse:
         run = self.run_context
         prompt = self.options.system_prompt
         declared = [one.declaration for one in self.tools.values()]
         request = transcripts.AssembleContextRequest(
             session_id=run.session.session_id,
-            token_budget=run.agent.context_token_budget or _TOKEN_BUDGET,
+            token_budget=self._token_budget,
+            fresh_tail=fresh_tail(self._token_budget),
             model=self.options.model or next(iter(run.claimed.models), ""),
             accompanying_texts=[
                 run.agent.system_prompt if prompt is None else prompt,
                 *(f"{one.name} {one.description} {one.parameters_json}" for one in declared),
             ],
         )
-        read: transcripts.AssembleContextResponse = await self._transcript("AssembleContext", request)
-        return read.entries
+        read: transcripts.AssembleContextResponse = await transcript_call(run, "AssembleContext", request)
+        return read
 
-    async def _open_window(self) -> transcripts.Fence:
-        run = self.run_context
-        request = transcripts.OpenWindowRequest(session_id=run.session.session_id, claim=run.writer)
-        opened: transcripts.OpenWindowResponse = await self._transcript("OpenWindow", request)
-        return opened.fence
+    @property
+    def _token_budget(self) -> int:
+        return self.run_context.agent.context_token_budget or DEFAULT_CONTEXT_TOKEN_BUDGET
 
-    async def _close_window(self, fence: transcripts.Fence) -> bool:
-        """Return True if only this run wrote to the transcript since the fence."""
+    async def _compact(self) -> bool:
+        """Have the oldest part of the transcript summarized. Return True if it was."""
         run = self.run_context
-        session_id = run.session.session_id
-        closing = transcripts.CloseWindowRequest(session_id=session_id, claim=run.writer, fence=fence)
-        try:
-            await self._transcript("CloseWindow", closing)
-        except MeshError as error:
-            if error.reason is not Reason.SESSION_TAKEOVER:
-                raise
-            # Claim again: this is refused if another writer took over.
-            claiming = transcripts.AcquireWriterRequest(session_id=session_id, claim=run.writer)
-            await self._transcript("AcquireWriter", claiming)
-            return False
-        return True
+        peer = run.mesh.wire.service("transcript")
+        request = CompactAsWriterRequest(
+            session_id=run.session.session_id,
+            claim=run.writer,
+            models=[self.options.model] if self.options.model else run.claimed.models,
+            fresh_tail=fresh_tail(self._token_budget),
+        )
+
+        async def call(asked: CompactAsWriterRequest) -> CompactAsWriterResponse:
+            stub = CompactionServiceStub(peer.channel)
+            return await peer.unary(stub.CompactAsWriter, asked, timeout_seconds=_COMPACTION_SECONDS)
+
+        return await run.turns.compactions.compact(request, call, partial(add_usage, run.usage))
 
     async def _count_earlier_turns(self) -> None:
         """Count the turns that this run took on earlier workers, and their tokens."""
@@ -307,7 +328,7 @@ class ToolLoop:
             filter=EntryFilter(roles=[ROLE_ASSISTANT]),
         )
         while True:
-            page = await self._transcript("ListEntries", request)
+            page = await transcript_call(run, "ListEntries", request)
             for entry in reversed(page.entries):
                 if 0 < entry.writer.epoch < claimed.first_epoch:
                     page.next_page_token = ""
@@ -324,17 +345,6 @@ class ToolLoop:
         # A claim after a wait for a budget has the tokens before it, with those of these answers.
         if used.input_token_count > run.usage.input_token_count:
             run.usage.CopyFrom(used)
-
-    async def _has_gates(self) -> bool:
-        """Return whether plugins judge calls of tools."""
-        peer = self.run_context.mesh.wire.service("hook")
-        request, hooks = ListActiveHooksRequest(), set[int]()
-        while True:
-            page = await call_again(peer, RunHookServiceStub(peer.channel).ListActiveHooks, request)
-            hooks.update(page.hooks)
-            if not page.next_page_token:
-                return HOOK_KIND_BEFORE_TOOL_CALL in hooks
-            request.page_token = page.next_page_token
 
     @asynccontextmanager
     async def _written_drafts(self) -> AsyncIterator[None]:
@@ -358,10 +368,6 @@ class ToolLoop:
             finally:
                 following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-
-    async def _transcript(self, rpc: str, request: Any) -> Any:
-        peer = self.run_context.mesh.wire.service("transcript")
-        return await call_again(peer, getattr(TranscriptServiceStub(peer.channel), rpc), request)
 
 
 def _said(message: Message) -> str:

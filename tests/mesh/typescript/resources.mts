@@ -53,7 +53,7 @@ const operations = {
   disabled: [isDisabled instanceof FailedPrecondition, isDisabled.reason],
   deleted: (await refused(started.refresh())) instanceof NotFound,
   missing: (await refused(mesh.operations.get(missing))) instanceof NotFound,
-  elsewhere: (await refused(all(mesh.operations.list({ service: "session" })))) instanceof Unimplemented,
+  elsewhere: (await refused(all(mesh.operations.list({ service: "hook" })))) instanceof Unimplemented,
 };
 
 const { plugin } = await mesh.plugins.register(

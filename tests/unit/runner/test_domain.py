@@ -1,10 +1,10 @@
 """The pure rules of a run."""
 
 import pytest
+from spawnmesh_client.run_compaction import RunCompactions, fresh_tail_token_count
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import STATUS_OF
-from spawnmesh_runner.domain.compaction import CompactionAttempts, fresh_tail_token_count
 from spawnmesh_runner.domain.failure import (
     Delay,
     McpServerNotOffered,
@@ -108,7 +108,7 @@ def test_a_small_budget_has_a_shorter_fresh_tail() -> None:
 
 
 def test_compactions_stop_after_a_few_failures() -> None:
-    assert [CompactionAttempts(failed_count).may_try for failed_count in range(4)] == [
+    assert [RunCompactions(failed_count).may_try for failed_count in range(4)] == [
         True,
         True,
         False,

@@ -5,17 +5,13 @@ from pathlib import Path
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import run_service_pb2
-from spawnmesh.transcript.v1 import entry_pb2, transcript_service_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh_client.drafts import Drafts
+from spawnmesh_client.run_compaction import DEFAULT_CONTEXT_TOKEN_BUDGET, RunCompactions, fresh_tail
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runner.clients.peers import Peers
-from spawnmesh_runner.domain.compaction import (
-    DEFAULT_CONTEXT_TOKEN_BUDGET,
-    CompactionAttempts,
-    fresh_tail_token_count,
-)
 from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
 from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT, RepeatedCalls
 from spawnmesh_runner.domain.usage import UsageTotal
@@ -32,14 +28,13 @@ from spawnmesh_runner.tools.fetch_files import FETCH_FILES
 class Assignment:
     """A claimed run, and everything that the work on it needs.
 
-    Eleven fields change during the run:
+    Ten fields change during the run:
 
     - `usage_total` grows with each model call.
     - `active_hooks` holds the values of `HookKind` that have a subscriber, as last listed.
     - `tools` gets `transcript_describe` once the context has references to long outputs.
-    - `compactions` counts failed compactions.
-    - `summarized_turns` keeps the part of the turn that a summary replaced, by the summary's last
-      seq.
+    - `compactions` counts failed compactions, and knows the part of the turn that a summary
+      replaced.
     - `called_tools` names the tools that this run may have executed, on any runner.
     - `lost_files` are the files that the run wrote on an earlier runner.
     - `repeated_calls` tells whether the run makes progress.
@@ -61,8 +56,7 @@ class Assignment:
     usage_total: UsageTotal = field(default_factory=UsageTotal)
     start_seconds: float = field(default_factory=monotonic_seconds)
     active_hooks: set[int] = field(default_factory=set)
-    compactions: CompactionAttempts = field(default_factory=CompactionAttempts)
-    summarized_turns: dict[int, list[entry_pb2.Entry]] = field(default_factory=dict)
+    compactions: RunCompactions = field(default_factory=RunCompactions)
     called_tools: set[str] = field(default_factory=set)
     lost_files: LostFiles = field(default_factory=LostFiles)
     repeated_calls: RepeatedCalls = field(default_factory=RepeatedCalls)
@@ -141,7 +135,7 @@ class Assignment:
 
     @property
     def fresh_tail(self) -> FreshTail:
-        return FreshTail(token_count=fresh_tail_token_count(self.context_token_budget))
+        return fresh_tail(self.context_token_budget)
 
     def add_usage(self, usage: message_pb2.TokenUsage) -> None:
         """Add the tokens and the cost of one model call, which is newer than those before."""

@@ -1,6 +1,7 @@
 """The context that the model reads now, as the transcript service assembles it."""
 
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_client.file_descriptions import has_references
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
@@ -16,16 +17,10 @@ async def assemble(assignment: Assignment) -> pb.AssembleContextResponse:
     If the context has references to long outputs, the agent gets the tool that reads them.
     """
     assembled = await _assemble(assignment)
-    if TRANSCRIPT_DESCRIBE.name not in assignment.tools and _has_references(assembled):
+    if TRANSCRIPT_DESCRIBE.name not in assignment.tools and has_references(assembled):
         assignment.tools[TRANSCRIPT_DESCRIBE.name] = TRANSCRIPT_DESCRIBE
         assembled = await _assemble(assignment)
     return assembled
-
-
-def _has_references(assembled: pb.AssembleContextResponse) -> bool:
-    return bool(assembled.stubbed or any(cut.file_ids for cut in assembled.cut)) or any(
-        "file_" in entry.body.compaction.summary for entry in assembled.entries
-    )
 
 
 async def _assemble(assignment: Assignment) -> pb.AssembleContextResponse:

@@ -1,19 +1,18 @@
 """Hooks of a run: dispatch prompts, models and tool calls to plugins; publish events."""
 
 import json
-import uuid
-from collections.abc import MutableSequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh.hook.v1 import event_pb2, hook_service_pb2, observed_pb2, run_hook_service_pb2
+from spawnmesh.hook.v1 import event_pb2, run_hook_service_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
-from spawnmesh.session.v1 import run_event_pb2
+from spawnmesh.session.v1.run_event_pb2 import ChangedPrompt, ChosenModel
+from spawnmesh_client.run_hooks import DISPATCH_SECONDS, RunHooks
 from spawnmesh_client.unfinished_turn import OpenCall
-from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError, is_transient
 from spawnmesh_core.reasons import Reason
 
@@ -25,9 +24,6 @@ from spawnmesh_runner.loop.run_events import chosen_model, decided_call
 from spawnmesh_runner.tools.calling.call import BLOCKED, ToolOutcome, refusal
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 
-_DISPATCH_SECONDS = 660.0  # A plugin may take ten minutes.
-_MAX_RESULT_CHARS = 64 * 1024
-_MAX_FALLBACKS = 16
 _MAX_ARGUMENTS_BYTES = 1024 * 1024  # Of the contract: no gate is shown more.
 
 
@@ -36,17 +32,7 @@ async def refresh_active_hooks(assignment: Assignment) -> None:
 
     The others are not dispatched until the next refresh.
     """
-    peers = assignment.peers
-    request = run_hook_service_pb2.ListActiveHooksRequest()
-    hooks = set[event_pb2.HookKind.ValueType]()
-    while True:
-        page = await call_with_retry(peers.hook, peers.run_hooks.ListActiveHooks, request)
-        hooks.update(page.hooks)
-        if not page.next_page_token:
-            break
-        request.page_token = page.next_page_token
-    assignment.active_hooks.clear()
-    assignment.active_hooks.update(hooks)
+    await run_hooks(assignment).refresh()
 
 
 async def dispatch_prompt_hooks(assignment: Assignment, request: router_pb.GenerateRequest) -> None:
@@ -54,33 +40,30 @@ async def dispatch_prompt_hooks(assignment: Assignment, request: router_pb.Gener
 
     Raises MeshError PLUGIN_FAILED.
     """
-    if event_pb2.HOOK_KIND_BEFORE_MODEL_RESOLVE in assignment.active_hooks:
-        await _choose_model(assignment, request)
-    if event_pb2.HOOK_KIND_BEFORE_PROMPT_BUILD in assignment.active_hooks:
-        await _change_prompt(assignment, request)
-    if event_pb2.HOOK_KIND_LLM_INPUT in assignment.active_hooks:
-        event = observed_pb2.LlmInputEvent(
-            models=[request.model, *_fallbacks(request)],
-            tool_names=[tool.name for tool in request.tools],
-            message_count=len(request.messages),
-            system_prompt=request.system_prompt,
-            messages=map(_texts_of, request.messages),
-        )
-        await _publish(assignment, f"llm_input:{uuid.uuid4().hex}", llm_input=event)
+    await run_hooks(assignment).change_request(request)
 
 
 async def publish_llm_output(assignment: Assignment, completion: generation_pb2.Completion) -> None:
     """Publish the model's answer to observers."""
-    if event_pb2.HOOK_KIND_LLM_OUTPUT not in assignment.active_hooks:
-        return
-    answer = completion.message
-    event = observed_pb2.LlmOutputEvent(
-        model=answer.model,
-        input_token_count=answer.usage.input_token_count,
-        output_token_count=answer.usage.output_token_count,
-        message=_texts_of(answer),
-    )
-    await _publish(assignment, f"llm_output:{uuid.uuid4().hex}", llm_output=event)
+    await run_hooks(assignment).publish_answer(completion)
+
+
+def run_hooks(assignment: Assignment) -> RunHooks:
+    """Return the hooks of the run, whose decisions its watchers see."""
+    peers = assignment.peers
+
+    async def call(rpc: str, request: Any, *, timeout_seconds: float) -> Any:
+        stub: Any = peers.hooks if rpc == "PublishEvents" else peers.run_hooks
+        return await call_with_retry(peers.hook, getattr(stub, rpc), request, timeout_seconds=timeout_seconds)
+
+    def report(plugins: Sequence[str], decided: ChosenModel | ChangedPrompt) -> None:
+        if isinstance(decided, ChosenModel):
+            assignment.run_events.add_decision(plugins, chosen_model=chosen_model(decided.model))
+        else:
+            assignment.run_events.add_decision(plugins, changed_prompt=decided)
+
+    agent_id = assignment.claimed.agent.agent_id
+    return RunHooks(assignment.session_id, assignment.run_id, agent_id, call, assignment.active_hooks, report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +114,7 @@ async def dispatch_before_tool_call(
     request = run_hook_service_pb2.DispatchBeforeToolCallRequest(event=event)
     try:
         answer = await call_with_retry(
-            peers.hook, peers.run_hooks.DispatchBeforeToolCall, request, timeout_seconds=_DISPATCH_SECONDS
+            peers.hook, peers.run_hooks.DispatchBeforeToolCall, request, timeout_seconds=DISPATCH_SECONDS
         )
     except MeshError as error:
         if error.reason is not Reason.PLUGIN_FAILED or is_transient(error):
@@ -171,98 +154,4 @@ async def publish_tool_outcome(
 
     The event key is the same on every runner that makes the call.
     """
-    if event_pb2.HOOK_KIND_AFTER_TOOL_CALL not in assignment.active_hooks:
-        return
-    event = observed_pb2.AfterToolCallEvent(
-        tool_name=call.call.name,
-        tool_call_id=call.call.tool_call_id,
-        error_reason=outcome.error_reason,
-        result_text=outcome.whole_text[:_MAX_RESULT_CHARS],
-    )
-    event.latency.FromTimedelta(latency)
-    key = f"after_tool_call:v1:{call.answer_entry_id}:{call.index}"
-    await _publish(assignment, key, after_tool_call=event)
-
-
-async def _choose_model(assignment: Assignment, request: router_pb.GenerateRequest) -> None:
-    peers = assignment.peers
-    event = event_pb2.BeforeModelResolveEvent(
-        session_id=assignment.session_id,
-        run_id=assignment.run_id,
-        agent_id=assignment.claimed.agent.agent_id,
-        models=[request.model, *_fallbacks(request)],
-    )
-    answer = await call_with_retry(
-        peers.hook,
-        peers.run_hooks.DispatchBeforeModelResolve,
-        run_hook_service_pb2.DispatchBeforeModelResolveRequest(event=event),
-        timeout_seconds=_DISPATCH_SECONDS,
-    )
-    chosen = answer.decision.model
-    if not chosen or chosen == request.model:
-        return
-    listed = _fallbacks(request)
-    others = [model for model in (request.model, *listed) if model and model != chosen]
-    del listed[:]
-    listed.extend(others[:_MAX_FALLBACKS])
-    request.model = chosen
-    assignment.run_events.add_decision([answer.decided_by], chosen_model=chosen_model(chosen))
-
-
-async def _change_prompt(assignment: Assignment, request: router_pb.GenerateRequest) -> None:
-    peers = assignment.peers
-    event = event_pb2.BeforePromptBuildEvent(
-        session_id=assignment.session_id,
-        run_id=assignment.run_id,
-        agent_id=assignment.claimed.agent.agent_id,
-        message_count=len(request.messages),
-        tool_names=[tool.name for tool in request.tools],
-        system_prompt=request.system_prompt,
-    )
-    answer = await call_with_retry(
-        peers.hook,
-        peers.run_hooks.DispatchBeforePromptBuild,
-        run_hook_service_pb2.DispatchBeforePromptBuildRequest(event=event),
-        timeout_seconds=_DISPATCH_SECONDS,
-    )
-    decision = answer.decision
-    system_prompt = decision.system_prompt or request.system_prompt
-    changed = run_event_pb2.ChangedPrompt(
-        system_prompt_replaced=system_prompt != request.system_prompt, context_added=bool(decision.context)
-    )
-    request.system_prompt = "\n\n".join(filter(None, (system_prompt, decision.context)))
-    if decision.HasField("tools"):
-        kept = [tool for tool in request.tools if tool.name in decision.tools.names]
-        changed.removed_tool_count = len(request.tools) - len(kept)
-        del request.tools[:]
-        request.tools.extend(kept)
-    if changed.ByteSize():  # Something is set.
-        assignment.run_events.add_decision(answer.decided_by, changed_prompt=changed)
-
-
-async def _publish(assignment: Assignment, key: str, **event: Any) -> None:
-    peers = assignment.peers
-    observed = observed_pb2.ObservedEvent(
-        event_key=key,
-        session_id=assignment.session_id,
-        run_id=assignment.run_id,
-        agent_id=assignment.claimed.agent.agent_id,
-        **event,
-    )
-    observed.event_time.FromDatetime(utc_now())
-    await call_with_retry(
-        peers.hook, peers.hooks.PublishEvents, hook_service_pb2.PublishEventsRequest(events=[observed])
-    )
-
-
-def _fallbacks(request: router_pb.GenerateRequest) -> MutableSequence[str]:
-    return request.fallbacks.models if request.HasField("fallbacks") else request.fallback_models
-
-
-def _texts_of(message: message_pb2.Message) -> message_pb2.Message:
-    """Return the message without images and calls: what they hold is only for their recipients."""
-    texts = message_pb2.Message()
-    texts.CopyFrom(message)
-    del texts.content[:]
-    texts.content.extend(block for block in message.content if block.HasField("text"))
-    return texts
+    await run_hooks(assignment).publish_outcome(call, outcome.whole_text, outcome.error_reason, latency)

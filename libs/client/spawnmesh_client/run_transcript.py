@@ -1,0 +1,60 @@
+"""Calls of the transcript service in the name of a run: its window, and its entries by pages."""
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
+from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryFilter
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_client.repeated_calls import call_again
+
+if TYPE_CHECKING:  # The context of a run makes the calls.
+    from spawnmesh_client.run_context import RunContext
+
+
+async def transcript_call(run: "RunContext", rpc: str, request: Any) -> Any:
+    """Make a call of TranscriptService that may be repeated, by the name of its RPC."""
+    peer = run.mesh.wire.service("transcript")
+    return await call_again(peer, getattr(TranscriptServiceStub(peer.channel), rpc), request)
+
+
+async def open_window(run: "RunContext") -> transcripts.Fence:
+    """Return the transcript's fence before it is read for a prompt."""
+    request = transcripts.OpenWindowRequest(session_id=run.session.session_id, claim=run.writer)
+    opened: transcripts.OpenWindowResponse = await transcript_call(run, "OpenWindow", request)
+    return opened.fence
+
+
+async def close_window(run: "RunContext", fence: transcripts.Fence) -> bool:
+    """Return True if only this run wrote to the transcript since the fence."""
+    session_id = run.session.session_id
+    closing = transcripts.CloseWindowRequest(session_id=session_id, claim=run.writer, fence=fence)
+    try:
+        await transcript_call(run, "CloseWindow", closing)
+    except MeshError as error:
+        if error.reason is not Reason.SESSION_TAKEOVER:
+            raise
+        # Claim again: this is refused if another writer took over.
+        claiming = transcripts.AcquireWriterRequest(session_id=session_id, claim=run.writer)
+        await transcript_call(run, "AcquireWriter", claiming)
+        return False
+    return True
+
+
+async def entries_before(
+    run: "RunContext", before_seq: int, wanted: EntryFilter, page_size: int
+) -> AsyncGenerator[Entry, None]:
+    """Yield the wanted entries before a seq, newest first."""
+    request = transcripts.ListEntriesRequest(
+        session_id=run.session.session_id, before_seq=before_seq, filter=wanted, page_size=page_size
+    )
+    while True:
+        page = await transcript_call(run, "ListEntries", request)
+        for entry in reversed(page.entries):
+            yield entry
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
