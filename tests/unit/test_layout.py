@@ -234,7 +234,12 @@ def test_decisions_are_few_and_have_their_parts_on_one_page() -> None:
 )  # fmt: skip
 def test_package_has_a_license_and_a_readme(project: Path) -> None:
     assert tomllib.loads(project.read_text())["project"]["license"] == "Apache-2.0"
-    assert len((project.parent / "README.md").read_text().splitlines()) >= 7
+    readme = (project.parent / "README.md").read_text()
+    assert 7 <= len(readme.splitlines()) <= 18
+    package = next(project.parent.glob("spawnmesh*/"))
+    for path in re.findall(r"`([\w-]+(?:/[\w.-]+)+|\w+\.py)`", readme):
+        places = (ROOT / path, project.parent / path, package / path)
+        assert any(place.exists() for place in places), f"{path} is not there"
 
 
 _SHORT_WAIT = re.compile(
