@@ -184,6 +184,18 @@ def test_prose_is_plain() -> None:
     assert guilty == []
 
 
+def test_comments_of_contracts_are_plain() -> None:
+    guilty = []
+    for file in sorted((ROOT / "protos" / "spawnmesh").rglob("*.proto")):
+        comment = ""
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            text = line.strip().removeprefix("//").strip() if line.strip().startswith("//") else ""
+            if text and not comment and _RIDDLE.match(text):
+                guilty.append(f"{file.relative_to(ROOT)}:{number}: {text}")
+            comment = text
+    assert guilty == []
+
+
 def test_sql_has_short_lines() -> None:
     long = [
         f"{file.relative_to(ROOT)}:{number}"

@@ -69,7 +69,7 @@ class AttachmentLimits(_message.Message):
 
     @_builtins.property
     def download_url_lifetime(self) -> _duration_pb2.Duration:
-        """How long a download URL is valid. Unset or 0 disables download URLs."""
+        """The validity of a download URL. Unset or 0 disables download URLs."""
 
     def __init__(
         self,
@@ -631,7 +631,7 @@ class CollectGarbageResponse(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def counts(self) -> Global___GarbageCounts:
-        """What was found and, unless it was a dry run, repaired."""
+        """The counts of what was found and, unless it was a dry run, repaired."""
 
     def __init__(
         self,

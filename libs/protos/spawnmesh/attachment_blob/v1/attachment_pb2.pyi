@@ -34,7 +34,7 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """The content is strict, padded, standard base64 of the file's bytes."""
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
-    """How the content of an inline item is encoded."""
+    """The encoding of the content of an inline item."""
 
 ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 """Refused with ATTACHMENTS_INVALID_ENCODING, unless the file is `data`."""

@@ -67,7 +67,7 @@ class _AuditDefectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditDefe
     """One or more events are missing before this one, or at the end of the chain."""
 
 class AuditDefect(_AuditDefect, metaclass=_AuditDefectEnumTypeWrapper):
-    """What is wrong at a place in a chain."""
+    """The kind of a mismatch at a place in a chain."""
 
 AUDIT_DEFECT_UNSPECIFIED: AuditDefect.ValueType  # 0
 """Never used."""
@@ -230,7 +230,7 @@ class AuditChainBreak(_message.Message):
     sequence: _builtins.int
     """The event that does not fit to those before it; at the end of a chain, the missing last event."""
     defect: Global___AuditDefect.ValueType
-    """What is wrong."""
+    """The kind of the mismatch."""
     def __init__(
         self,
         *,

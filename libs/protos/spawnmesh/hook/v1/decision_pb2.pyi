@@ -149,7 +149,7 @@ class Revise(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """What to change. The model reads it. Not blank, and without NUL."""
+    """The change that is wanted. The model reads it. Not blank, and without NUL."""
     idempotency_key: _builtins.str
     """Identifies the objection within the run and the plugin. After `max_attempts` revisions for it,
     the objection is ignored. Empty means that only the bound of the run holds.

@@ -41,7 +41,7 @@ class _FailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
     """A failure means an objection."""
 
 class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
-    """What happens if a plugin gives no valid answer in time, or if its circuit breaker is open. The
+    """The rule if a plugin gives no valid answer in time, or if its circuit breaker is open. The
     breaker opens after three failures in a row for ten seconds. While a probe fails, the time
     doubles up to five minutes. Each replica has its own breaker, so N replicas wait 3 N times for a
     plugin that hangs. If its health service (grpc.health.v1) has answered before, they wait about two
@@ -73,7 +73,7 @@ class _GrantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Grant.ValueType
     """Change system prompts and the offered tools, and add text to prompts."""
 
 class Grant(_Grant, metaclass=_GrantEnumTypeWrapper):
-    """What a plugin may see and do beyond metadata."""
+    """A right of a plugin beyond metadata."""
 
 GRANT_UNSPECIFIED: Grant.ValueType  # 0
 """Refused."""
@@ -112,7 +112,7 @@ class Plugin(_message.Message):
     priority: _builtins.int
     """Higher priority comes first. Equal priorities are ordered by registration."""
     failure_policy: Global___FailurePolicy.ValueType
-    """What a failure means."""
+    """The meaning of a failure."""
     max_concurrent_calls: _builtins.int
     """The largest number of concurrent calls in each replica of the service. A further call waits
     within its own time. 0 means 16.
@@ -139,7 +139,7 @@ class Plugin(_message.Message):
 
     @_builtins.property
     def grants(self) -> _containers.RepeatedScalarFieldContainer[Global___Grant.ValueType]:
-        """What the plugin may see and do."""
+        """The rights of the plugin."""
 
     @_builtins.property
     def max_wait(self) -> _duration_pb2.Duration:

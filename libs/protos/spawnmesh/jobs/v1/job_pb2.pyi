@@ -73,7 +73,7 @@ class Job(_message.Message):
     kind: _builtins.str
     """The kind, such as `delete_session`. Kinds belong to the service and may change with a release."""
     key: _builtins.str
-    """What the job is about, such as the id of a session. Of each kind and key a tenant has one job."""
+    """The subject of the job, such as the id of a session. A tenant has one job of each kind and key."""
     state: Global___JobState.ValueType
     """The state."""
     attempt_count: _builtins.int

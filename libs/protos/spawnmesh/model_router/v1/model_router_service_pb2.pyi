@@ -100,8 +100,8 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def partial_execution(self) -> _generation_pb2.PartialExecution:
-        """What this turn did before this call. If an attempt fails, the next one at the same provider is
-        told.
+        """The effects of this turn before this call. If an attempt fails, the next one at the same
+        provider is told.
         """
 
     @_builtins.property
@@ -275,7 +275,7 @@ class AttemptStarted(_message.Message):
     model: _builtins.str
     """The model, as `provider/model`."""
     images: _generation_pb2.ImageOutcome.ValueType
-    """What happened to the images of the request in this attempt."""
+    """The outcome of the images of the request in this attempt."""
     prompt_image_detection_suppressed: _builtins.bool
     """Images that the prompt names were not considered."""
     told_of_partial_execution: _builtins.bool
@@ -503,9 +503,9 @@ class ClassifyErrorResponse(_message.Message):
     another model would refuse as well.
     """
     is_transient: _builtins.bool
-    """Whether the same candidate can be called again after a delay."""
+    """True if the same candidate can be called again after a delay."""
     stops_chain: _builtins.bool
-    """Whether no other candidate would succeed. After CONTEXT_OVERFLOW only one with a larger context
+    """True if no other candidate would succeed. After CONTEXT_OVERFLOW only one with a larger context
     window may.
     """
     def __init__(
@@ -548,8 +548,8 @@ class PlanRetryRequest(_message.Message):
     """The number of images from the user."""
     @_builtins.property
     def partial_executions(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.PartialExecution]:
-        """What the previous attempts did, oldest first, with an empty message for an attempt that did
-        nothing.
+        """The effects of the previous attempts, oldest first, with an empty message for an attempt that
+        did nothing.
         """
 
     @_builtins.property
@@ -593,8 +593,8 @@ class PlanRetryResponse(_message.Message):
     """The text for the model. Empty if it is told nothing."""
     @_builtins.property
     def partial_execution(self) -> _generation_pb2.PartialExecution:
-        """What all attempts did, sanitised and without repeats, as far as the model is told. Absent if
-        they did nothing.
+        """The effects of all attempts, sanitised and without repeats, as far as the model is told. Absent
+        if they did nothing.
         """
 
     def __init__(

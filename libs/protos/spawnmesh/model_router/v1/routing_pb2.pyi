@@ -122,7 +122,7 @@ class _BlindModelPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Blin
     """Refuse the request."""
 
 class BlindModelPolicy(_BlindModelPolicy, metaclass=_BlindModelPolicyEnumTypeWrapper):
-    """What to do when a request with images meets a model that cannot see images."""
+    """The rule when a request with images meets a model that cannot see images."""
 
 BLIND_MODEL_POLICY_UNSPECIFIED: BlindModelPolicy.ValueType  # 0
 """The operator's choice."""
@@ -177,7 +177,7 @@ class ModelInfo(_message.Message):
 
     @_builtins.property
     def prices(self) -> Global___ModelPrices:
-        """What its tokens cost."""
+        """The prices of its tokens."""
 
     def __init__(
         self,

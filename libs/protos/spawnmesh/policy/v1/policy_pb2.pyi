@@ -99,8 +99,8 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """What the holder of a client token may do. Each role includes the ones before it. A token without
-    the claim `roles` has the role OPERATOR.
+    """The rights of the holder of a client token. Each role includes the ones before it. A token
+    without the claim `roles` has the role OPERATOR.
     """
 
 ROLE_UNSPECIFIED: Role.ValueType  # 0
@@ -150,7 +150,7 @@ class _RpcClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RpcClass.Val
     """
 
 class RpcClass(_RpcClass, metaclass=_RpcClassEnumTypeWrapper):
-    """What an RPC asks of a replica. Each class has its own limits for each tenant:
+    """The kind of work that an RPC asks of a replica. Each class has its own limits for each tenant:
     `spawnmesh.tenancy.v1.CallLimits` documents them.
     """
 
@@ -228,7 +228,7 @@ Global___AuditPolicy: _TypeAlias = AuditPolicy  # noqa: Y015
 
 @_typing.final
 class CallPolicy(_message.Message):
-    """Who may call an RPC, how much it asks of a replica, and which calls are recorded."""
+    """The callers of an RPC, the class of its work, and the calls that are recorded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -279,7 +279,7 @@ class CallPolicy(_message.Message):
 
     @_builtins.property
     def audit(self) -> Global___AuditPolicy:
-        """What the audit log says about calls of the RPC."""
+        """The content of the audit log about calls of the RPC."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class _SessionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionMo
     """The session stays open for more messages after each run."""
 
 class SessionMode(_SessionMode, metaclass=_SessionModeEnumTypeWrapper):
-    """How long a session stays open."""
+    """The life of a session."""
 
 SESSION_MODE_UNSPECIFIED: SessionMode.ValueType  # 0
 """Means RUN."""
@@ -65,7 +65,7 @@ class _ContextModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextMo
     """
 
 class ContextMode(_ContextMode, metaclass=_ContextModeEnumTypeWrapper):
-    """What a new session knows of its parent."""
+    """The knowledge that a new session has of its parent."""
 
 CONTEXT_MODE_UNSPECIFIED: ContextMode.ValueType  # 0
 """Means ISOLATED."""
@@ -91,7 +91,7 @@ class _CleanupEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Cleanup.Value
     """Attachments are kept if the tenant has `retain_on_session_keep`."""
 
 class Cleanup(_Cleanup, metaclass=_CleanupEnumTypeWrapper):
-    """What happens to the session's files at its end."""
+    """The rule for the session's files at its end."""
 
 CLEANUP_UNSPECIFIED: Cleanup.ValueType  # 0
 """Means DELETE."""
@@ -242,7 +242,7 @@ class _SessionViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionVi
     """Everything, as GetSession returns it."""
 
 class SessionView(_SessionView, metaclass=_SessionViewEnumTypeWrapper):
-    """How much of a session a list returns."""
+    """The part of a session that a list returns."""
 
 SESSION_VIEW_UNSPECIFIED: SessionView.ValueType  # 0
 """Means BASIC."""
@@ -415,11 +415,11 @@ class Session(_message.Message):
     depth: _builtins.int
     """The depth in the family. A session without a parent has depth 0."""
     mode: Global___SessionMode.ValueType
-    """How long the session stays open."""
+    """The life of the session."""
     context: Global___ContextMode.ValueType
-    """What the session knew of its parent."""
+    """The knowledge that the session had of its parent."""
     cleanup: Global___Cleanup.ValueType
-    """What happens to its files."""
+    """The rule for its files."""
     runtime: Global___Runtime.ValueType
     """Which kind of runner executes it."""
     task_hash: _builtins.str
@@ -459,7 +459,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What the caller of the spawn gave, for its own use: it never changes, and a filter of
+        """The data that the caller of the spawn gave, for its own use: it never changes, and a filter of
         ListSessions finds it. Children do not inherit it. Runners get it with the session; the mesh
         shows it to no model and no plugin. It is not masked: put no secret in it.
         """
@@ -572,7 +572,7 @@ class Run(_message.Message):
     epoch: _builtins.int
     """The fencing token. It rises by one with each claim, and is unique over all runs of a session."""
     attempt_count: _builtins.int
-    """How often the run was claimed, without the claims that were released or only met an outage of
+    """The number of claims of the run, without the claims that were released or only met an outage of
     the service.
     """
     result_text: _builtins.str
@@ -679,7 +679,7 @@ class RunDelay(_message.Message):
     message: _builtins.str
     """One line for people. Secrets are masked if the tenant masks them."""
     count: _builtins.int
-    """How often the run was delayed."""
+    """The number of delays of the run."""
     @_builtins.property
     def not_before_time(self) -> _timestamp_pb2.Timestamp:
         """The run can be claimed again from this time on."""
@@ -720,7 +720,7 @@ class AttachmentReceipt(_message.Message):
     total_bytes: _builtins.int
     """The total size of the files in bytes."""
     rel_dir: _builtins.str
-    """Where the run finds the files, relative to its workspace."""
+    """The folder of the files, relative to the workspace of the run."""
     mount_path: _builtins.str
     """The caller's hint. It is recorded and shown, and never used as a path. Empty if it was ignored."""
     @_builtins.property

@@ -96,7 +96,7 @@ class SpawnSessionRequest(_message.Message):
     """The level of thinking, instead of the agent's."""
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
-        """How long each run may take, from the time it is queued. Absent means one hour."""
+        """The time limit of each run, from the time it is queued. Absent means one hour."""
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
@@ -117,7 +117,7 @@ class SpawnSessionRequest(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What the caller wants to find the session by, such as the number of a ticket. See
+        """Texts by which the caller finds the session, such as the number of a ticket. See
         `Session.metadata`.
         """
 
@@ -150,8 +150,8 @@ class SpawnSessionRequest(_message.Message):
 
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
-        """What the session and all its descendants may use together, beside the budgets of its ancestors.
-        Absent means no budget of its own. INVALID_REQUEST for one without a limit.
+        """The limits of the session and all its descendants together, beside the budgets of its
+        ancestors. Absent means no budget of its own. INVALID_REQUEST for one without a limit.
         """
 
     def __init__(
@@ -613,7 +613,7 @@ class InterruptRunRequest(_message.Message):
     it. A repeat interrupts nothing again.
     """
     text: _builtins.str
-    """What the run is to read next, so that it goes on with that. Empty ends the run."""
+    """The text that the run is to read next, so that it goes on with that. Empty ends the run."""
     def __init__(
         self,
         *,

@@ -142,7 +142,7 @@ class TenantDeletion(_message.Message):
     deleted_object_count: _builtins.int
     """The number of objects deleted from the bucket."""
     stalled_by: _builtins.str
-    """What stopped the newest attempt, such as `attachment-blob: DEPENDENCY_UNAVAILABLE`. Empty if
+    """The failure of the newest attempt, such as `attachment-blob: DEPENDENCY_UNAVAILABLE`. Empty if
     nothing did. The service tries again in any case.
     """
     @_builtins.property
@@ -253,11 +253,11 @@ class TenantSettings(_message.Message):
 
     @_builtins.property
     def plugins(self) -> _plugin_limits_pb2.PluginLimits:
-        """How many plugins the tenant may register. Absent means the defaults."""
+        """The number of plugins that the tenant may register. Absent means the defaults."""
 
     @_builtins.property
     def call_limits(self) -> _call_limits_pb2.CallLimits:
-        """How much the tenant's callers may ask of each replica. Absent means the operator's defaults.
+        """The limits for the tenant's callers at each replica. Absent means the operator's defaults.
         Each service that is connected to this one acts on a change within a second; while it is not
         connected, the limits that it knew hold.
         """

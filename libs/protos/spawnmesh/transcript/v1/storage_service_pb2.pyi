@@ -35,7 +35,7 @@ class _TierActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TierAction
     """Move payloads back into the database."""
 
 class TierAction(_TierAction, metaclass=_TierActionEnumTypeWrapper):
-    """What to do with large payloads."""
+    """The action on large payloads."""
 
 TIER_ACTION_UNSPECIFIED: TierAction.ValueType  # 0
 """Refused."""
