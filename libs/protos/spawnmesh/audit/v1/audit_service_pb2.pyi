@@ -47,8 +47,8 @@ class ListAuditEventsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of events on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -124,8 +124,8 @@ class VerifyAuditEventsRequest(_message.Message):
     events counts as one.
     """
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,

@@ -40,8 +40,8 @@ class AuditServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AuditServiceAsyncStub: ...
     ListAuditEvents: _grpc.UnaryUnaryMultiCallable[_audit_service_pb2.ListAuditEventsRequest, _audit_service_pb2.ListAuditEventsResponse]
-    """Returns events by their time, page by page. Events that are stored meanwhile may be missed.
-    A client sees the events of its own tenant since the tenant was created. An operator of the mesh
+    """Returns events by their time, page by page. Events that are stored meanwhile may be missed. A
+    client sees the events of its own tenant since the tenant was created. An operator of the mesh
     sees all. A page looks at 5,000 events at most, so that it costs the same whatever it leaves
     out: it can have fewer events than requested, or none. Only an empty `next_page_token` marks
     the last page.
@@ -65,8 +65,8 @@ class AuditServiceAsyncStub(AuditServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListAuditEvents: _aio.UnaryUnaryMultiCallable[_audit_service_pb2.ListAuditEventsRequest, _audit_service_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
-    """Returns events by their time, page by page. Events that are stored meanwhile may be missed.
-    A client sees the events of its own tenant since the tenant was created. An operator of the mesh
+    """Returns events by their time, page by page. Events that are stored meanwhile may be missed. A
+    client sees the events of its own tenant since the tenant was created. An operator of the mesh
     sees all. A page looks at 5,000 events at most, so that it costs the same whatever it leaves
     out: it can have fewer events than requested, or none. Only an empty `next_page_token` marks
     the last page.
@@ -93,8 +93,8 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _audit_service_pb2.ListAuditEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_audit_service_pb2.ListAuditEventsResponse, _abc.Awaitable[_audit_service_pb2.ListAuditEventsResponse]]:
-        """Returns events by their time, page by page. Events that are stored meanwhile may be missed.
-        A client sees the events of its own tenant since the tenant was created. An operator of the mesh
+        """Returns events by their time, page by page. Events that are stored meanwhile may be missed. A
+        client sees the events of its own tenant since the tenant was created. An operator of the mesh
         sees all. A page looks at 5,000 events at most, so that it costs the same whatever it leaves
         out: it can have fewer events than requested, or none. Only an empty `next_page_token` marks
         the last page.

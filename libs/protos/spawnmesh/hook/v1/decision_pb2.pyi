@@ -366,8 +366,9 @@ Global___Rewrite: _TypeAlias = Rewrite  # noqa: Y015
 
 @_typing.final
 class RequireApproval(_message.Message):
-    """A person decides whether the call is made. Plugins of lower priority are called as after `proceed`:
-    what they rewrite is what the person sees, and one that blocks the call spares the person.
+    """A person decides whether the call is made. Plugins of lower priority are called as after
+    `proceed`: what they rewrite is what the person sees, and one that blocks the call spares the
+    person.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

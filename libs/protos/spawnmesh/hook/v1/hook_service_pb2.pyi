@@ -44,9 +44,10 @@ class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
     """The rule if a plugin gives no valid answer in time, or if its circuit breaker is open. The
     breaker opens after three failures in a row for ten seconds. While a probe fails, the time
     doubles up to five minutes. Each replica has its own breaker, so N replicas wait 3 N times for a
-    plugin that hangs. If its health service (grpc.health.v1) has answered before, they wait about two
-    seconds instead, and then call it again when it answers a health check. These do not count as failures for the breaker: a failed DNS lookup, a call
-    that is too large for the plugin, and no answer within less than half of the plugin's time-out.
+    plugin that hangs. If its health service (grpc.health.v1) has answered before, they wait about
+    two seconds instead, and then call it again when it answers a health check. These do not count as
+    failures for the breaker: a failed DNS lookup, a call that is too large for the plugin, and no
+    answer within less than half of the plugin's time-out.
     """
 
 FAILURE_POLICY_UNSPECIFIED: FailurePolicy.ValueType  # 0
@@ -200,9 +201,9 @@ class UpdatePluginRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """The fields to change, such as `priority`. `*` means all of them, and an empty mask those that are
-        set in `plugin`. INVALID_REQUEST for any other path, also for `name`, `paused`, `bundled` and
-        `etag`. A list is replaced as a whole, and a field that is not set gets its default.
+        """The fields to change, such as `priority`. `*` means all of them, and an empty mask those that
+        are set in `plugin`. INVALID_REQUEST for any other path, also for `name`, `paused`, `bundled`
+        and `etag`. A list is replaced as a whole, and a field that is not set gets its default.
         """
 
     def __init__(
@@ -308,8 +309,8 @@ class ListPluginsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of plugins on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -781,8 +782,8 @@ class ListDeliveriesRequest(_message.Message):
     decision: _delivery_pb2.DeliveryDecision.ValueType
     """Return only deliveries with this decision."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:

@@ -36,7 +36,9 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     """
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
-    """The states of a job: WAITING -> WORKING -> WAITING after a failed attempt, or DEAD after the last."""
+    """The states of a job: WAITING -> WORKING -> WAITING after a failed attempt, or DEAD after the
+    last.
+    """
 
 JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 """Never returned."""

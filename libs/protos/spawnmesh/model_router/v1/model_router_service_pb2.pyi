@@ -398,7 +398,9 @@ class ExplainRouteRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> Global___GenerateRequest:
-        """The request. `messages` can have a single message, because only its images, tools and size matter."""
+        """The request. `messages` can have a single message, because only its images, tools and size
+        matter.
+        """
 
     def __init__(
         self,
@@ -624,8 +626,8 @@ class ListModelsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of models on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -688,8 +690,8 @@ class ListProviderHealthRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of providers on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -747,8 +749,8 @@ class ListSpendRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of rows on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:

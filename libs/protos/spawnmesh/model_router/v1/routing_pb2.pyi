@@ -204,8 +204,8 @@ Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
 
 @_typing.final
 class ModelPrices(_message.Message):
-    """Prices of a model: those of a million tokens, in millionths of the currency. 0 for a model without
-    a price.
+    """Prices of a model: those of a million tokens, in millionths of the currency. 0 for a model
+    without a price.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -371,8 +371,9 @@ class RoutingPolicy(_message.Message):
     progress count with the largest cost that they may have.
     """
     trace_content: _builtins.bool
-    """The spans of model calls have the messages and the answers, with secrets masked, if the operator
-    records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`). Whoever reads the traces reads them.
+    """The spans of model calls have the messages and the answers, with secrets masked, if the
+    operator records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`). Whoever reads the traces
+    reads them.
     """
     def __init__(
         self,

@@ -79,9 +79,9 @@ class Budget(_message.Message):
     @_builtins.property
     def max_run_time(self) -> _duration_pb2.Duration:
         """The longest time for which runners work, over all runs: runs that work at the same time count
-        each. The time that a run waits in the queue, for a person or for its budget does not count, nor
-        does the time of a run behind its last model call, or that of a lost runner behind its last one.
-        0, or at least a second.
+        each. The time that a run waits in the queue, for a person or for its budget does not count,
+        nor does the time of a run behind its last model call, or that of a lost runner behind its last
+        one. 0, or at least a second.
         """
 
     @_builtins.property

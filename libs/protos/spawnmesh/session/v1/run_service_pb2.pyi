@@ -36,8 +36,8 @@ class _InterruptEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Interrupt.V
     INTERRUPT_UNSPECIFIED: _Interrupt.ValueType  # 0
     """Nothing: go on."""
     INTERRUPT_TURN: _Interrupt.ValueType  # 1
-    """The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools, keep
-    what was said, read the inbox and go on. It is over when the message is acknowledged.
+    """The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools,
+    keep what was said, read the inbox and go on. It is over when the message is acknowledged.
     """
     INTERRUPT_RUN: _Interrupt.ValueType  # 2
     """The run: cancel the model call and the tools, keep what was said and call EndInterruptedRun. It
@@ -50,8 +50,8 @@ class Interrupt(_Interrupt, metaclass=_InterruptEnumTypeWrapper):
 INTERRUPT_UNSPECIFIED: Interrupt.ValueType  # 0
 """Nothing: go on."""
 INTERRUPT_TURN: Interrupt.ValueType  # 1
-"""The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools, keep
-what was said, read the inbox and go on. It is over when the message is acknowledged.
+"""The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools,
+keep what was said, read the inbox and go on. It is over when the message is acknowledged.
 """
 INTERRUPT_RUN: Interrupt.ValueType  # 2
 """The run: cancel the model call and the tools, keep what was said and call EndInterruptedRun. It
@@ -346,8 +346,8 @@ class ListInboxRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of messages on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,

@@ -196,8 +196,8 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once. RUNNING ->
-    WAITING_APPROVAL -> QUEUED while a person decides, and RUNNING -> WAITING_BUDGET -> QUEUED until a
-    budget is raised.
+    WAITING_APPROVAL -> QUEUED while a person decides, and RUNNING -> WAITING_BUDGET -> QUEUED until
+    a budget is raised.
     """
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
@@ -303,8 +303,8 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     SESSION_EVENT_KIND_CHILD_SPAWNED: _SessionEventKind.ValueType  # 10
     """A child was spawned, and is being provisioned. `detail` names its agent."""
     SESSION_EVENT_KIND_MODEL_FAILED: _SessionEventKind.ValueType  # 11
-    """A model failed, and another one or the same is called next, or the run fails. `detail` names the
-    model and the reason.
+    """A model failed, and another one or the same is called next, or the run fails. `detail` names
+    the model and the reason.
     """
     SESSION_EVENT_KIND_HOOK_DECIDED: _SessionEventKind.ValueType  # 12
     """Plugins changed a step of the run: its model, its prompt or a call of a tool. Or they declared
@@ -340,8 +340,8 @@ SESSION_EVENT_KIND_BUDGET_CHANGED: SessionEventKind.ValueType  # 9
 SESSION_EVENT_KIND_CHILD_SPAWNED: SessionEventKind.ValueType  # 10
 """A child was spawned, and is being provisioned. `detail` names its agent."""
 SESSION_EVENT_KIND_MODEL_FAILED: SessionEventKind.ValueType  # 11
-"""A model failed, and another one or the same is called next, or the run fails. `detail` names the
-model and the reason.
+"""A model failed, and another one or the same is called next, or the run fails. `detail` names
+the model and the reason.
 """
 SESSION_EVENT_KIND_HOOK_DECIDED: SessionEventKind.ValueType  # 12
 """Plugins changed a step of the run: its model, its prompt or a call of a tool. Or they declared
@@ -425,17 +425,17 @@ class Session(_message.Message):
     task_hash: _builtins.str
     """SHA-256 of the task, in lower-case hex."""
     trace_id: _builtins.str
-    """The trace of the spawn, its runs and their ends. It starts in the mesh; a `traceparent` that the
-    client sent is a link of its first span, unless the operator trusts the client's issuer with
-    traces.
+    """The trace of the spawn, its runs and their ends. It starts in the mesh; a `traceparent` that
+    the client sent is a link of its first span, unless the operator trusts the client's issuer
+    with traces.
     """
     failure_reason: _reason_pb2.Reason.ValueType
     """For SPAWN_FAILED: the reason. Otherwise unspecified."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """The level of thinking of the spawn. Unspecified if the spawn gave none."""
     agent_version: _builtins.int
-    """The version of the agent when the session was spawned. Runs use the agent as it is when they are
-    claimed: `ClaimedRun.agent.version` says which that is.
+    """The version of the agent when the session was spawned. Runs use the agent as it is when they
+    are claimed: `ClaimedRun.agent.version` says which that is.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -627,8 +627,8 @@ class Run(_message.Message):
 
     @_builtins.property
     def interrupt_time(self) -> _timestamp_pb2.Timestamp:
-        """When InterruptRun asked the run to end. Until it is INTERRUPTED, its runner is on the way to the
-        next safe point, and no draft becomes its answer any more. Absent if no call did.
+        """When InterruptRun asked the run to end. Until it is INTERRUPTED, its runner is on the way to
+        the next safe point, and no draft becomes its answer any more. Absent if no call did.
         """
 
     def __init__(
