@@ -184,12 +184,12 @@ def test_prose_is_plain() -> None:
     assert guilty == []
 
 
-def test_comments_of_contracts_are_plain() -> None:
+def test_comments_of_contracts_and_statements_are_plain() -> None:
     guilty = []
-    for file in sorted((ROOT / "protos" / "spawnmesh").rglob("*.proto")):
-        comment = ""
+    for file in sorted([*(ROOT / "protos" / "spawnmesh").rglob("*.proto"), *ROOT.glob("services/**/*.sql")]):
+        mark, comment = ("//" if file.suffix == ".proto" else "--"), ""
         for number, line in enumerate(file.read_text().splitlines(), 1):
-            text = line.strip().removeprefix("//").strip() if line.strip().startswith("//") else ""
+            text = line.strip().removeprefix(mark).strip() if line.strip().startswith(mark) else ""
             is_riddle = not comment and _RIDDLE.match(text)
             if text and (is_riddle or len(line) > 100):
                 guilty.append(f"{file.relative_to(ROOT)}:{number}: {text}")
