@@ -76,6 +76,11 @@ def test_each_rpc_has_contract_tests_of_its_name() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_contract_tests_are_in_folders_by_subject(service: str) -> None:
+    assert list((ROOT / "tests" / "contract" / service).glob("test_*.py")) == []
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_service_has_the_rooms_and_nothing_beside_them(service: str) -> None:
     entries = {path for path in package_of(service).iterdir() if path.name != "__pycache__"}
     assert {path.name for path in entries if path.is_dir()} <= ROOMS

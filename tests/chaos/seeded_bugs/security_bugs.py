@@ -207,7 +207,7 @@ SECURITY_BUGS = (
     SeededBug(
         "the steps of a harness need no place",
         (Change(f"{_RUNTIME}/interceptors/limits.py", "limits.step_limiter if", "None if"),),
-        ("tests/contract/hook/test_harness_places.py",),
+        ("tests/contract/hook/failures/test_harness_places.py",),
     ),
     SeededBug(
         "the lines before a webhook's answer are not counted",
