@@ -189,6 +189,18 @@ def test_prose_is_plain() -> None:
     assert guilty == []
 
 
+def test_log_events_have_names_and_no_sentences() -> None:
+    """Facts are fields of an event, so that a search finds each event by one name.
+
+    The client logs sentences: it logs by the logging of the program that uses it.
+    """
+    logged = re.compile(r"log(?:ger)?\.(?:debug|info|warning|error|exception)\(\s*f?\"([^\"]*)\"")
+    files = [file for file in product_files() if ROOT / "libs" / "client" not in file.parents]
+    events = [(file, event) for file in files for event in logged.findall(source_of(file))]
+    assert len(events) > 100
+    assert [str(file) for file, event in events if not re.fullmatch(r"[a-z][a-z0-9_]*", event)] == []
+
+
 def test_comments_of_contracts_and_statements_are_plain() -> None:
     guilty = []
     for file in sorted([*(ROOT / "protos" / "spawnmesh").rglob("*.proto"), *ROOT.glob("services/**/*.sql")]):

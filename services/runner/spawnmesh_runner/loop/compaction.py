@@ -50,11 +50,11 @@ async def compact_transcript(assignment: Assignment, *, timeout_seconds: float) 
         if error.reason is Reason.SESSION_BUDGET_EXCEEDED:
             raise
         assignment.compactions.failed_count += 1
-        log.warning("not compacted", reason=error.reason.value)
+        log.warning("compaction_failed", reason=error.reason.value)
         return False
     if done.refused_by:
         assignment.compactions.failed_count += 1
-        log.info("compaction refused", plugin=done.refused_by)
+        log.info("compaction_refused", plugin=done.refused_by)
     assignment.add_usage(done.summary.body.compaction.sources.usage)
     return done.HasField("summary")
 
