@@ -76,6 +76,11 @@ def test_each_rpc_has_contract_tests_of_its_name() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_contract_tests_are_in_folders_by_subject(service: str) -> None:
+    assert list((ROOT / "tests" / "contract" / service).glob("test_*.py")) == []
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_service_has_the_rooms_and_nothing_beside_them(service: str) -> None:
     entries = {path for path in package_of(service).iterdir() if path.name != "__pycache__"}
     assert {path.name for path in entries if path.is_dir()} <= ROOMS
@@ -184,6 +189,31 @@ def test_prose_is_plain() -> None:
     assert guilty == []
 
 
+def test_log_events_have_names_and_no_sentences() -> None:
+    """Facts are fields of an event, so that a search finds each event by one name.
+
+    The client logs sentences: it logs by the logging of the program that uses it.
+    """
+    logged = re.compile(r"log(?:ger)?\.(?:debug|info|warning|error|exception)\(\s*f?\"([^\"]*)\"")
+    files = [file for file in product_files() if ROOT / "libs" / "client" not in file.parents]
+    events = [(file, event) for file in files for event in logged.findall(source_of(file))]
+    assert len(events) > 100
+    assert [str(file) for file, event in events if not re.fullmatch(r"[a-z][a-z0-9_]*", event)] == []
+
+
+def test_comments_of_contracts_and_statements_are_plain() -> None:
+    guilty = []
+    for file in sorted([*(ROOT / "protos" / "spawnmesh").rglob("*.proto"), *ROOT.glob("services/**/*.sql")]):
+        mark, comment = ("//" if file.suffix == ".proto" else "--"), ""
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            text = line.strip().removeprefix(mark).strip() if line.strip().startswith(mark) else ""
+            is_riddle = not comment and _RIDDLE.match(text)
+            if text and (is_riddle or len(line) > 100):
+                guilty.append(f"{file.relative_to(ROOT)}:{number}: {text}")
+            comment = text
+    assert guilty == []
+
+
 def test_sql_has_short_lines() -> None:
     long = [
         f"{file.relative_to(ROOT)}:{number}"
@@ -234,7 +264,12 @@ def test_decisions_are_few_and_have_their_parts_on_one_page() -> None:
 )  # fmt: skip
 def test_package_has_a_license_and_a_readme(project: Path) -> None:
     assert tomllib.loads(project.read_text())["project"]["license"] == "Apache-2.0"
-    assert len((project.parent / "README.md").read_text().splitlines()) >= 7
+    readme = (project.parent / "README.md").read_text()
+    assert 7 <= len(readme.splitlines()) <= 18
+    package = next(project.parent.glob("spawnmesh*/"))
+    for path in re.findall(r"`([\w-]+(?:/[\w.-]+)+|\w+\.py)`", readme):
+        places = (ROOT / path, project.parent / path, package / path)
+        assert any(place.exists() for place in places), f"{path} is not there"
 
 
 _SHORT_WAIT = re.compile(

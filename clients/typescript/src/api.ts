@@ -1,4 +1,4 @@
-// What both entry points export.
+// The exports of both entry points.
 
 export type { Agent, AgentProfile, Agents } from "./agents.js";
 export type {

@@ -28,7 +28,7 @@ export interface ApprovalPolicy {
   /** How long a call or a question waits. 24 hours by default. */
   readonly timeoutMs?: number | undefined;
   /**
-   * What happens after that: the call is denied (default), the run fails with APPROVAL_EXPIRED, or
+   * The rule after that time: the call is denied (default), the run fails with APPROVAL_EXPIRED, or
    * the approval is escalated: it waits for as long again, and webhooks hear of it.
    */
   readonly onExpiry?: ExpiryPolicy | undefined;

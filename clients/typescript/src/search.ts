@@ -16,7 +16,7 @@ const SEARCH_MS = 60_000;
 export type EntryKind = NameIn<typeof WireKind>;
 
 /**
- * What to find: words that an entry must all have, or a regular expression in the syntax of RE2. Words in
+ * The query: words that an entry must all have, or a regular expression in the syntax of RE2. Words in
  * "double quotes" are adjacent, -word must not occur, and word* is a beginning.
  */
 export type SearchQuery = string | { readonly pattern: string };

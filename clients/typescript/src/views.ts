@@ -1,4 +1,4 @@
-// What the client returns: plain values instead of messages of the contracts. Enums are strings, times
+// The results of the client: plain values instead of messages of the contracts. Enums are strings, times
 // are dates, sizes and counts are numbers, and what is absent is undefined.
 
 import {

@@ -36,7 +36,7 @@ _SHORTEST_PAUSE_SECONDS = 0.2
 # After checks that were late, so that a busy replica does not get a new connection each time.
 _SLOW_PAUSE_SECONDS = 2.0
 _CHECK_SECONDS = 5.0
-# How long all replicas must be silent before a call that must not be repeated is left.
+# The time for which all replicas must be silent before a call that must not be repeated is left.
 _AWAY_TIMEOUT_SECONDS = 3.0
 # Round robin gives them to different replicas.
 _CHECKS_AT_ONCE = 3

@@ -58,7 +58,7 @@ def judge(event: BeforeAgentFinalizeEvent) -> FinalizeDecision:
 def hear(event: ObservedEvent) -> None:
     """Record the event."""
     outcome = EndOutcome.Name(event.subagent_ended.outcome)
-    log.info("subagent ended", session=event.session_id, outcome=outcome)
+    log.info("subagent_ended", session=event.session_id, outcome=outcome)
 
 
 if __name__ == "__main__":

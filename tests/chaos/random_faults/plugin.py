@@ -52,7 +52,7 @@ def judge(event: BeforeAgentFinalizeEvent) -> FinalizeDecision:
 def hear(event: ObservedEvent) -> None:
     """Record the event."""
     log.info(
-        "subagent ended", session=event.session_id, outcome=EndOutcome.Name(event.subagent_ended.outcome)
+        "subagent_ended", session=event.session_id, outcome=EndOutcome.Name(event.subagent_ended.outcome)
     )
 
 

@@ -1,4 +1,4 @@
-"""How spawns were answered during each fault, and whether that is within the bounds."""
+"""The times of spawns during each fault, compared with their bounds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

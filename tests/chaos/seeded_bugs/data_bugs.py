@@ -83,7 +83,10 @@ DATA_BUGS = (
                 "done = [partial for partial in partials if partial is not None][-1:]",
             ),
         ),
-        ("tests/unit/model_router/test_images_partial.py", "tests/contract/model_router/test_partial.py"),
+        (
+            "tests/unit/model_router/test_images_partial.py",
+            "tests/contract/model_router/failover/test_partial.py",
+        ),
     ),
     SeededBug(
         "a late heartbeat of a lost runner is accepted",
@@ -158,6 +161,6 @@ DATA_BUGS = (
                 "set until_time = excluded.until_time,",
             ),
         ),
-        ("tests/contract/model_router/test_cooldown.py",),
+        ("tests/contract/model_router/cooldowns/test_cooldown.py",),
     ),
 )

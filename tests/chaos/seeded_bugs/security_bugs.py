@@ -89,7 +89,7 @@ SECURITY_BUGS = (
             ),
         ),
         (
-            "tests/contract/model_router/test_database_away.py"
+            "tests/contract/model_router/budgets/test_database_away.py"
             "::test_Generate__a_tenant_that_was_never_created_calls_no_model",
         ),
     ),
@@ -114,7 +114,7 @@ SECURITY_BUGS = (
             ),
         ),
         (
-            "tests/contract/model_router/test_poisoned_cooldowns.py"
+            "tests/contract/model_router/cooldowns/test_poisoned_cooldowns.py"
             "::test_Generate__a_tenant_that_makes_a_model_fail_again_and_again_rests_it_for_itself",
         ),
     ),
@@ -207,7 +207,7 @@ SECURITY_BUGS = (
     SeededBug(
         "the steps of a harness need no place",
         (Change(f"{_RUNTIME}/interceptors/limits.py", "limits.step_limiter if", "None if"),),
-        ("tests/contract/hook/test_harness_places.py",),
+        ("tests/contract/hook/failures/test_harness_places.py",),
     ),
     SeededBug(
         "the lines before a webhook's answer are not counted",

@@ -1,4 +1,4 @@
-"""Where a Citus cluster would store each table, by the catalogue of one server."""
+"""The place of each table on a Citus cluster, by the catalogue of one server."""
 
 from uuid import uuid4
 

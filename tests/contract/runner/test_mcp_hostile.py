@@ -105,7 +105,7 @@ async def test_endless_output_ends_the_server(
     [result] = await called(mesh, keys, tmp_path, trick, log_level="warning")
     ended = f"MCP_LIMIT_EXCEEDED: the server was ended, because it wrote {what}"
     assert result == f"{ended}; it may or may not have been done"
-    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp server above a limit" in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp_server_above_limit" in line]
     assert [json.loads(line)["why"] for line in lines] == [f"it wrote {what}"]
 
 

@@ -214,7 +214,7 @@ async def test_a_server_that_crashes_at_its_start_is_logged_with_its_last_words(
         mcp_config_file=config(tmp_path, broken=broken, weather=stdio()),
         log_level="warning",
     )
-    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp server unavailable" in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp_server_unavailable" in line]
     [event] = map(json.loads, lines)
     assert event["stderr"] == f"{'x' * 200} | no license\ufffd for [$redacted:mcp_secret] | see the manual"
     assert "license" not in mesh.prompts[0].system_prompt, "a server writes nothing into the prompt"

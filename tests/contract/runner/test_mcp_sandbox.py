@@ -102,7 +102,7 @@ async def test_a_server_that_crashes_at_its_start_is_logged_with_its_last_words(
         mcp_config_file=config(tmp_path, crash=crash, missing=missing, weather=stdio()),
         log_level="warning",
     )
-    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp server unavailable" in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp_server_unavailable" in line]
     said = {event["server"]: event["stderr"] for event in map(json.loads, lines)}
     assert said["crash"] == "no license"
     assert "no-such-interpreter" in said["missing"]

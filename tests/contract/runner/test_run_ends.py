@@ -341,5 +341,5 @@ async def test_serve__stops_cleanly_on_SIGTERM(keys: Path, tmp_path: Path) -> No
         runner.send_signal(signal.SIGTERM)
         rest = await runner.stdout.read()
         assert await runner.wait() == 0
-    assert b"claiming stopped" in rest
+    assert b"claiming_stopped" in rest
     assert b"Traceback" not in rest

@@ -66,7 +66,7 @@ class Failpoints:
         return [reached.step for reached in self.reached()]
 
     def in_progress(self) -> int:
-        """How many spawns and undos the process works on, with a caller or without."""
+        """The number of spawns and undos that the process works on, with a caller or without."""
         return int(self._in_progress.read_text())
 
     def set_in_progress(self, count: int) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,6 +19,7 @@ from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_model_router.app import open_service
 from spawnmesh_model_router.settings import ModelRouterSettings
@@ -333,3 +335,10 @@ def tool_result(
         content=blocks,
         is_error=failed,
     )
+
+
+async def refusal_of(router: Router, method: str, request: Any, token: str = "") -> Reason:
+    """Return the reason for which the call is refused."""
+    with pytest.raises(MeshError) as refused:
+        await router.call(method, request, token)
+    return refused.value.reason

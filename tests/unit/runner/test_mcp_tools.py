@@ -41,7 +41,7 @@ def test_omitted_tools_are_logged_with_the_reason() -> None:
         "tree",
         "elsewhere",
     ]
-    assert {event["event"] for event in logged} == {"mcp tool left out"}
+    assert {event["event"] for event in logged} == {"mcp_tool_left_out"}
     left_out = {event["tool"]: event["why"] for event in logged}
     unfit = "its name is not one that providers take, 64 letters, digits, '_' and '-' in all"
     assert left_out == {
@@ -61,7 +61,7 @@ def test_omitted_tools_are_logged_with_the_reason() -> None:
 def test_a_missing_tool_of_the_operators_list_is_logged() -> None:
     tools, logged = offer([named("a"), named("b")], tools=("a", "c"))
     assert [tool.name for tool in tools] == ["mcp__h__a"]
-    assert [(event["event"], event["tools"]) for event in logged] == [("mcp tools missing", ["c"])]
+    assert [(event["event"], event["tools"]) for event in logged] == [("mcp_tools_missing", ["c"])]
 
 
 def test_annotations_count_only_for_trusted_servers() -> None:

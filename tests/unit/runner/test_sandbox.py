@@ -209,7 +209,7 @@ def test_a_runner_that_may_make_no_namespaces_finds_none_and_says_why(tmp_path: 
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     *logged, backend = done.stdout.splitlines()
     assert backend == "unavailable"
-    assert "no sandbox can be made" in "".join(logged)
+    assert "mcp_sandbox_unavailable" in "".join(logged)
     assert "No space left on device" in "".join(logged), "the kernel's word for the limit"
 
 

@@ -1,7 +1,8 @@
 """CollectGarbage.
 
 Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
-what interrupted work left, once it is older than the grace period.
+what interrupted work left, once it is older than the grace period. `jobs/carry_operations.py` takes
+its steps.
 """
 
 from functools import partial

@@ -84,7 +84,7 @@ create policy tenant on tenant_policies
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
--- What each tenant used: one row for each minute and one for each day (UTC).
+-- The usage of each tenant: one row for each minute and one for each day (UTC).
 --
 -- The first request of a minute deletes the tenant's rows that are over (delete_past_periods), so a
 -- tenant has at most some seventy.

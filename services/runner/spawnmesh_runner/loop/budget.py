@@ -76,7 +76,7 @@ async def await_budget(assignment: Assignment) -> None:
     if run.state not in _HELD or run.epoch != assignment.epoch:
         raise _parked(run)
     assignment.handover.fail()
-    log.info("budget has room again")
+    log.info("budget_has_room")
 
 
 def _parked(run: session_pb2.Run) -> RunParked:

@@ -51,7 +51,7 @@ async def claim_runs(
         )
         await stop.wait()
         claiming.cancel()
-        log.info("claiming stopped", run_count=len(running))
+        log.info("claiming_stopped", run_count=len(running))
         if running:
             await asyncio.wait(running, timeout=settings.drain_grace_seconds)
         for task in running:
@@ -77,7 +77,7 @@ async def _claim_forever(
         try:
             await execute(claimed)
         except Exception:
-            log.exception("run dropped", run=claimed.run.run_id)  # The other runs must continue.
+            log.exception("run_dropped", run=claimed.run.run_id)  # The other runs must continue.
 
     warned: tuple[Reason, float] | None = None
 
@@ -86,7 +86,7 @@ async def _claim_forever(
         raise_if_cancelled()
         error, now = mesh_error_of(state), monotonic_seconds()
         if warned is None or warned[0] is not error.reason or now - warned[1] >= _WARN_AGAIN_SECONDS:
-            log.warning("no runs can be claimed", reason=error.reason.value)
+            log.warning("runs_not_claimed", reason=error.reason.value)
             warned = (error.reason, now)
 
     attempts = AsyncRetrying(

@@ -31,14 +31,14 @@ async def wait_for_room(disk: WorkspaceDisk, health: Health) -> None:
     while True:
         if monotonic_seconds() >= warn_at:
             log.error(
-                "no runs are claimed: the disk of the workspaces is full",
+                "workspace_disk_full",
                 min_free_bytes=disk.min_free_bytes,
             )
             warn_at += _WARN_AGAIN_SECONDS
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         if await _has_room(disk):
             await health.passed(DISK_CHECK)
-            log.info("runs are claimed again: the disk of the workspaces has room")
+            log.info("workspace_disk_has_room")
             return
 
 
@@ -46,5 +46,5 @@ async def _has_room(disk: WorkspaceDisk) -> bool:
     try:
         return await disk.has_room()
     except OSError as error:
-        log.warning("the disk of the workspaces cannot be looked at", error=type(error).__name__)
+        log.warning("workspace_disk_unreadable", error=type(error).__name__)
         return False

@@ -114,7 +114,7 @@ async def execute_run(
             except RunParked as parked:
                 note_parked(span, parked)
                 log.info(
-                    "run given up",
+                    "run_given_up",
                     why=str(parked),
                     approval=parked.approval_id,
                     budget_session=parked.budget_session_id,
@@ -126,7 +126,7 @@ async def execute_run(
                     await _release(claimed, peers)  # It ends with that.
                     raise
             except LeaseLost as lost:
-                log.warning("run lost", why=str(lost))
+                log.warning("run_lost", why=str(lost))
                 mark_failed(span, Reason.RUN_LEASE_LOST.value)
                 if lost.outage is not None:
                     await _hand_back(claimed, peers, lost.outage)
@@ -215,20 +215,20 @@ async def _end_interrupted(claimed: pb.ClaimedRun, peers: Peers, usage_total: Us
     request = pb.EndInterruptedRunRequest(epoch=claimed.run.epoch, usage=render_usage(usage_total))
     try:
         await call_with_retry(peers.session, peers.runs.EndInterruptedRun, request)
-        log.info("run interrupted")
+        log.info("run_interrupted")
     except MeshError as refused:
         # If it is still interrupted, the next runner claims it when the lease ends, and ends it.
         if not refused_with(refused, *RUN_LOST, Reason.RUN_STATE):
-            log.warning("interrupted run not ended", reason=refused.reason.value)
+            log.warning("interrupted_run_not_ended", reason=refused.reason.value)
 
 
 async def _fail(
     claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal, failure: Failure, error: Exception
 ) -> None:
     if failure.reason is Reason.RUNNER_ERROR:
-        log.error("run failed", reason=failure.reason.value, exc_info=error)
+        log.error("run_failed", reason=failure.reason.value, exc_info=error)
     else:
-        log.warning("run failed", reason=failure.reason.value, detail=failure.message)
+        log.warning("run_failed", reason=failure.reason.value, detail=failure.message)
     request = pb.FailRunRequest(
         epoch=claimed.run.epoch,
         reason=reason_number(failure.reason),
@@ -240,7 +240,7 @@ async def _fail(
     except MeshError as refused:
         # The next runner claims it when the lease ends, and meets the same failure or succeeds.
         if not refused_with(refused, *RUN_LOST):
-            log.warning("failure not reported", reason=refused.reason.value)
+            log.warning("run_failure_not_reported", reason=refused.reason.value)
 
 
 async def _hand_back(claimed: pb.ClaimedRun, peers: Peers, outage: MeshError) -> None:
@@ -251,7 +251,7 @@ async def _hand_back(claimed: pb.ClaimedRun, peers: Peers, outage: MeshError) ->
 
 async def _delay(claimed: pb.ClaimedRun, peers: Peers, delay: Delay) -> None:
     """Release the run with the delay, also if the session service is away for some minutes."""
-    log.warning("run delayed", reason=delay.reason.value, detail=delay.message)
+    log.warning("run_delayed", reason=delay.reason.value, detail=delay.message)
     released = pb.ReleaseDelay(reason=reason_number(delay.reason), message=delay.message)
     request = pb.ReleaseRunRequest(epoch=claimed.run.epoch, delay=released)
     request.delay.min_pause.FromMilliseconds(int(delay.min_pause_seconds * 1000))
@@ -262,11 +262,11 @@ async def _delay(claimed: pb.ClaimedRun, peers: Peers, delay: Delay) -> None:
     except MeshError as refused:
         # The next runner claims it when the lease ends.
         if not refused_with(refused, *RUN_LOST):
-            log.warning("run not released", reason=refused.reason.value)
+            log.warning("run_not_released", reason=refused.reason.value)
 
 
 async def _release(claimed: pb.ClaimedRun, peers: Peers) -> None:
     request = pb.ReleaseRunRequest(epoch=claimed.run.epoch)
     with suppress(MeshError):
         await peers.session.unary(peers.runs.ReleaseRun, request, timeout_seconds=_RELEASE_SECONDS)
-        log.info("run released")
+        log.info("run_released")

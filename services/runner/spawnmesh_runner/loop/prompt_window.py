@@ -34,7 +34,7 @@ async def close_window(assignment: Assignment, fence: pb.Fence) -> bool:
     except MeshError as error:
         if error.reason is not Reason.SESSION_TAKEOVER:
             raise
-        log.warning("answer discarded", cause=error.facts.get("cause"), seq=error.facts.get("offending_seq"))
+        log.warning("answer_discarded", cause=error.facts.get("cause"), seq=error.facts.get("offending_seq"))
         # Claim again: this is refused if another writer took over.
         await acquire_writer(assignment)
         return False

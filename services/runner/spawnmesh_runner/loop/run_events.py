@@ -91,7 +91,7 @@ class RunEvents:
                     await call_with_retry(peers.session, peers.runs.ReportRunEvents, request)
                 except MeshError as error:
                     raise_if_cancelled()
-                    log.info("events of the run not reported", reason=error.reason.value)
+                    log.info("run_events_not_reported", reason=error.reason.value)
             self._settled.set()
 
 

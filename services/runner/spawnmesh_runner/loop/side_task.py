@@ -29,4 +29,4 @@ async def side_task(
             task.cancel()
         (ended,) = await asyncio.gather(task, return_exceptions=True)
         if isinstance(ended, Exception):
-            log.error("side task failed", task=name, exc_info=ended)
+            log.error("side_task_failed", task=name, exc_info=ended)

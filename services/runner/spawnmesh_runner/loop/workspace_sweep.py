@@ -24,9 +24,9 @@ async def sweep_workspaces(root: Path, mcp_cgroup: Path | None) -> None:
     Raises MaterializeError and OSError.
     """
     if count := await remove_abandoned_workspaces(root):
-        log.info("abandoned workspaces removed", count=count)
+        log.info("abandoned_workspaces_removed", count=count)
     if count := await remove_abandoned_cgroups(mcp_cgroup):
-        log.info("abandoned cgroups removed", count=count)
+        log.info("abandoned_cgroups_removed", count=count)
 
 
 async def sweep_workspaces_forever(root: Path, mcp_cgroup: Path | None) -> None:
@@ -37,4 +37,4 @@ async def sweep_workspaces_forever(root: Path, mcp_cgroup: Path | None) -> None:
             await sweep_workspaces(root, mcp_cgroup)
         except Exception as error:  # noqa: BLE001 - runs go on whatever the error.
             raise_if_cancelled()
-            log.warning("workspaces not swept", error=error_label(error))
+            log.warning("workspaces_not_swept", error=error_label(error))

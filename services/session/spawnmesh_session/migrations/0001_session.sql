@@ -765,7 +765,7 @@ create policy delete_of_every_tenant on revoked_tokens for delete
 -- Views
 -- ------------------------------------------------------------------------------------------
 
--- What is read of a tenant in the scope '*'. The rest, such as its settings, is read in its own.
+-- The facts of a tenant for the scope '*'. The rest, such as its settings, is read in its own.
 -- `is_listed` is true if its creation is complete or its deletion has begun; `size_bytes` is the
 -- size of its name and its settings. The view has no condition, so nothing of the tables can leak
 -- through one.

@@ -40,7 +40,7 @@ create table tenants (
     large_payload_bytes      integer     not null default 8000,
     token_vocabulary         text        not null default 'o200k_base',
     compact_at_percent       integer     not null default 0,
-    -- Where a worker continues to verify: in this transcript behind verified_seq, or behind this
+    -- A worker continues to verify in this transcript behind verified_seq, or behind this
     -- transcript if verified_seq is 0.
     verified_session_id      text        not null default '',
     verified_incarnation     text        not null default '',
@@ -329,8 +329,8 @@ create table summaries (
 -- Tables of search
 -- -------------------------------------------------------------------------------------------------
 
--- How far each transcript is indexed. The first search of a transcript creates its index, and each
--- search extends it; an append pays nothing for it.
+-- The head up to which each transcript is indexed. The first search of a transcript creates its
+-- index, and each search extends it; an append pays nothing for it.
 create table search_progress (
     tenant_id  text   not null,
     session_id text   not null,
@@ -359,7 +359,7 @@ create table activity_heads (
     primary key (tenant_id)
 );
 
--- What the service did with transcripts, for watchers, kept for some days.
+-- The actions of the service on transcripts, for watchers, kept for some days.
 create table activities (
     tenant_id   text        not null,
     position    bigint      not null,

@@ -1,4 +1,8 @@
-"""CompactTranscript. Starts an operation that summarizes what is no longer fresh."""
+"""CompactTranscript.
+
+Starts an operation that summarizes what is no longer fresh. `jobs/carry_operations.py` takes its
+steps.
+"""
 
 from google.longrunning.operations_pb2 import Operation
 from spawnmesh.transcript.v1 import compaction_service_pb2 as pb

@@ -116,8 +116,8 @@ order by seq desc
 limit (select %(row_count)s::bigint);
 
 -- name: read_behind_fork
--- What entries behind a seq say about those up to it: which of these calls have a result there, and
--- which drafts were superseded. Reads no bodies. Takes no lock. Index: entries primary key.
+-- Reads from the entries behind a seq which of these calls have a result there, and which drafts up
+-- to it were superseded. Reads no bodies. Takes no lock. Index: entries primary key.
 select
     coalesce(
         array_agg(answers order by seq) filter (where answers = any(%(calls)s::text[])), '{}'

@@ -1,4 +1,4 @@
-"""How much there is for each check. Without any input, a check cannot find anything."""
+"""The amount of input of each check. Without any input, a check cannot find anything."""
 
 from tests.chaos.random_faults.checks.terminal_states import TERMINAL
 from tests.chaos.random_faults.facts import Facts

@@ -34,7 +34,7 @@ class Client:
     accepted: list[str] = field(default_factory=list)
     """The sessions that its spawns gave."""
     slowness: float = 1.0
-    """How many times longer its pauses are."""
+    """The factor of its pauses."""
 
     @property
     def sessions(self) -> Any:

@@ -39,7 +39,7 @@ class Writer:
     name: str
     epoch: int
     slowness: float = 1.0
-    """How many times longer it pauses after an append."""
+    """The factor of its pauses after an append."""
 
     def __post_init__(self) -> None:
         self.run_id = new_id(IdKind.RUN)

@@ -69,7 +69,7 @@ class AttachmentLimits(_message.Message):
 
     @_builtins.property
     def download_url_lifetime(self) -> _duration_pb2.Duration:
-        """How long a download URL is valid. Unset or 0 disables download URLs."""
+        """The validity of a download URL. Unset or 0 disables download URLs."""
 
     def __init__(
         self,
@@ -124,8 +124,8 @@ class StageSetRequest(_message.Message):
 
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.ReferencedFile]:
-        """Files of other sets. ATTACHMENT_SET_STATE for a set that was released, NOT_FOUND for a file that
-        does not exist, STORED_HASH_DIFFERS for one whose bytes are lost.
+        """Files of other sets. ATTACHMENT_SET_STATE for a set that was released, NOT_FOUND for a file
+        that does not exist, STORED_HASH_DIFFERS for one whose bytes are lost.
         """
 
     @_builtins.property
@@ -490,8 +490,8 @@ class ListSetsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of sets on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -631,7 +631,7 @@ class CollectGarbageResponse(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def counts(self) -> Global___GarbageCounts:
-        """What was found and, unless it was a dry run, repaired."""
+        """The counts of what was found and, unless it was a dry run, repaired."""
 
     def __init__(
         self,

@@ -138,13 +138,12 @@ class AttachmentBlobServiceServicer:
 
     def StageSet(self, request, context):
         """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
-        refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
-        finds it. The set becomes visible when all of it is durable. The limits hold for all files
-        together; uploads come after the items, then references, and continue their numbering in
+        refusal leaves no row. It leaves an object only if S3 or the database failed, until a
+        collection finds it. The set becomes visible when all of it is durable. The limits hold for all
+        files together; uploads come after the items, then references, and continue their numbering in
         refusals. A repeat with the same set id and the same files returns the same answer; with other
         files ALREADY_EXISTS. A repeat with references is refused as the first call would be, if their
-        sets were released since.
-        POOL_EXHAUSTED if the replica has no capacity for some seconds.
+        sets were released since. POOL_EXHAUSTED if the replica has no capacity for some seconds.
         ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
         into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
         """
@@ -180,9 +179,10 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSets(self, request, context):
-        """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
-        of the ids, which begin with the time of the session, or of the run that published the set: sets
-        of one run have no order among them. Sets that are staged after the first page may be missing.
+        """Returns the tenant's sets, newest first, without sets that were never completed. The order is
+        that of the ids, which begin with the time of the session, or of the run that published the
+        set: sets of one run have no order among them. Sets that are staged after the first page may be
+        missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -212,15 +212,15 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CollectGarbage(self, request, context):
-        """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
-        what interrupted work left, once it is older than the grace period. The service also does this
-        regularly by itself; both can run at once. A row whose object is missing or has another size is
-        counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
-        heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
-        it is logged and counted, and the rest continues.
-        NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
-        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-        as it is kept; with another payload: REQUEST_ID_REUSED.
+        """Starts an operation that compares a tenant's bucket with its rows in both directions, and
+        repairs what interrupted work left, once it is older than the grace period. The service also
+        does this regularly by itself; both can run at once. A row whose object is missing or has
+        another size is counted, logged and kept: its bytes no longer count as stored, and a sender of
+        the same bytes heals all sets that have them. If S3 refuses a deletion, for example because of
+        an object lock, it is logged and counted, and the rest continues. NOT_FOUND for a tenant that
+        was not prepared or is purged, also for an operation that has begun. OPERATION_COUNT_EXCEEDED.
+        A repeat with the same `request_id` returns the same operation as long as it is kept; with
+        another payload: REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -72,13 +72,12 @@ class AttachmentBlobServiceStub:
     """
     StageSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]
     """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
-    refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
-    finds it. The set becomes visible when all of it is durable. The limits hold for all files
-    together; uploads come after the items, then references, and continue their numbering in
+    refusal leaves no row. It leaves an object only if S3 or the database failed, until a
+    collection finds it. The set becomes visible when all of it is durable. The limits hold for all
+    files together; uploads come after the items, then references, and continue their numbering in
     refusals. A repeat with the same set id and the same files returns the same answer; with other
     files ALREADY_EXISTS. A repeat with references is refused as the first call would be, if their
-    sets were released since.
-    POOL_EXHAUSTED if the replica has no capacity for some seconds.
+    sets were released since. POOL_EXHAUSTED if the replica has no capacity for some seconds.
     ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
     into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
     """
@@ -97,9 +96,10 @@ class AttachmentBlobServiceStub:
     its descendants.
     """
     ListSets: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]
-    """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
-    of the ids, which begin with the time of the session, or of the run that published the set: sets
-    of one run have no order among them. Sets that are staged after the first page may be missing.
+    """Returns the tenant's sets, newest first, without sets that were never completed. The order is
+    that of the ids, which begin with the time of the session, or of the run that published the
+    set: sets of one run have no order among them. Sets that are staged after the first page may be
+    missing.
     """
     ReadFile: _grpc.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]
     """Streams the bytes of one file, or of a range of it, in order. If the whole file is read, its
@@ -117,15 +117,15 @@ class AttachmentBlobServiceStub:
     tenant's policy gives URLs no lifetime.
     """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _operations_pb2.Operation]
-    """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
-    what interrupted work left, once it is older than the grace period. The service also does this
-    regularly by itself; both can run at once. A row whose object is missing or has another size is
-    counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
-    heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
-    it is logged and counted, and the rest continues.
-    NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
-    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-    as it is kept; with another payload: REQUEST_ID_REUSED.
+    """Starts an operation that compares a tenant's bucket with its rows in both directions, and
+    repairs what interrupted work left, once it is older than the grace period. The service also
+    does this regularly by itself; both can run at once. A row whose object is missing or has
+    another size is counted, logged and kept: its bytes no longer count as stored, and a sender of
+    the same bytes heals all sets that have them. If S3 refuses a deletion, for example because of
+    an object lock, it is logged and counted, and the rest continues. NOT_FOUND for a tenant that
+    was not prepared or is purged, also for an operation that has begun. OPERATION_COUNT_EXCEEDED.
+    A repeat with the same `request_id` returns the same operation as long as it is kept; with
+    another payload: REQUEST_ID_REUSED.
     """
 
 @_typing.type_check_only
@@ -171,13 +171,12 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     """
     StageSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]  # type: ignore[assignment]
     """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
-    refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
-    finds it. The set becomes visible when all of it is durable. The limits hold for all files
-    together; uploads come after the items, then references, and continue their numbering in
+    refusal leaves no row. It leaves an object only if S3 or the database failed, until a
+    collection finds it. The set becomes visible when all of it is durable. The limits hold for all
+    files together; uploads come after the items, then references, and continue their numbering in
     refusals. A repeat with the same set id and the same files returns the same answer; with other
     files ALREADY_EXISTS. A repeat with references is refused as the first call would be, if their
-    sets were released since.
-    POOL_EXHAUSTED if the replica has no capacity for some seconds.
+    sets were released since. POOL_EXHAUSTED if the replica has no capacity for some seconds.
     ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
     into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
     """
@@ -196,9 +195,10 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     its descendants.
     """
     ListSets: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]  # type: ignore[assignment]
-    """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
-    of the ids, which begin with the time of the session, or of the run that published the set: sets
-    of one run have no order among them. Sets that are staged after the first page may be missing.
+    """Returns the tenant's sets, newest first, without sets that were never completed. The order is
+    that of the ids, which begin with the time of the session, or of the run that published the
+    set: sets of one run have no order among them. Sets that are staged after the first page may be
+    missing.
     """
     ReadFile: _aio.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Streams the bytes of one file, or of a range of it, in order. If the whole file is read, its
@@ -216,15 +216,15 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     tenant's policy gives URLs no lifetime.
     """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _operations_pb2.Operation]  # type: ignore[assignment]
-    """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
-    what interrupted work left, once it is older than the grace period. The service also does this
-    regularly by itself; both can run at once. A row whose object is missing or has another size is
-    counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
-    heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
-    it is logged and counted, and the rest continues.
-    NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
-    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-    as it is kept; with another payload: REQUEST_ID_REUSED.
+    """Starts an operation that compares a tenant's bucket with its rows in both directions, and
+    repairs what interrupted work left, once it is older than the grace period. The service also
+    does this regularly by itself; both can run at once. A row whose object is missing or has
+    another size is counted, logged and kept: its bytes no longer count as stored, and a sender of
+    the same bytes heals all sets that have them. If S3 refuses a deletion, for example because of
+    an object lock, it is logged and counted, and the rest continues. NOT_FOUND for a tenant that
+    was not prepared or is purged, also for an operation that has begun. OPERATION_COUNT_EXCEEDED.
+    A repeat with the same `request_id` returns the same operation as long as it is kept; with
+    another payload: REQUEST_ID_REUSED.
     """
 
 class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -285,13 +285,12 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.StageSetResponse, _abc.Awaitable[_attachment_blob_service_pb2.StageSetResponse]]:
         """Checks all items, uploads and references, then stores them as one set, or stores nothing. A
-        refusal leaves no row. It leaves an object only if S3 or the database failed, until a collection
-        finds it. The set becomes visible when all of it is durable. The limits hold for all files
-        together; uploads come after the items, then references, and continue their numbering in
+        refusal leaves no row. It leaves an object only if S3 or the database failed, until a
+        collection finds it. The set becomes visible when all of it is durable. The limits hold for all
+        files together; uploads come after the items, then references, and continue their numbering in
         refusals. A repeat with the same set id and the same files returns the same answer; with other
         files ALREADY_EXISTS. A repeat with references is refused as the first call would be, if their
-        sets were released since.
-        POOL_EXHAUSTED if the replica has no capacity for some seconds.
+        sets were released since. POOL_EXHAUSTED if the replica has no capacity for some seconds.
         ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
         into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
         """
@@ -334,9 +333,10 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.ListSetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.ListSetsResponse, _abc.Awaitable[_attachment_blob_service_pb2.ListSetsResponse]]:
-        """Returns the tenant's sets, newest first, without sets that were never completed. The order is that
-        of the ids, which begin with the time of the session, or of the run that published the set: sets
-        of one run have no order among them. Sets that are staged after the first page may be missing.
+        """Returns the tenant's sets, newest first, without sets that were never completed. The order is
+        that of the ids, which begin with the time of the session, or of the run that published the
+        set: sets of one run have no order among them. Sets that are staged after the first page may be
+        missing.
         """
 
     @_abc_1.abstractmethod
@@ -372,15 +372,15 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.CollectGarbageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
-        """Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
-        what interrupted work left, once it is older than the grace period. The service also does this
-        regularly by itself; both can run at once. A row whose object is missing or has another size is
-        counted, logged and kept: its bytes no longer count as stored, and a sender of the same bytes
-        heals all sets that have them. If S3 refuses a deletion, for example because of an object lock,
-        it is logged and counted, and the rest continues.
-        NOT_FOUND for a tenant that was not prepared or is purged, also for an operation that has begun.
-        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-        as it is kept; with another payload: REQUEST_ID_REUSED.
+        """Starts an operation that compares a tenant's bucket with its rows in both directions, and
+        repairs what interrupted work left, once it is older than the grace period. The service also
+        does this regularly by itself; both can run at once. A row whose object is missing or has
+        another size is counted, logged and kept: its bytes no longer count as stored, and a sender of
+        the same bytes heals all sets that have them. If S3 refuses a deletion, for example because of
+        an object lock, it is logged and counted, and the rest continues. NOT_FOUND for a tenant that
+        was not prepared or is purged, also for an operation that has begun. OPERATION_COUNT_EXCEEDED.
+        A repeat with the same `request_id` returns the same operation as long as it is kept; with
+        another payload: REQUEST_ID_REUSED.
         """
 
 def add_AttachmentBlobServiceServicer_to_server(servicer: AttachmentBlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

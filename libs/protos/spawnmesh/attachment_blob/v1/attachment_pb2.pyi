@@ -34,7 +34,7 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """The content is strict, padded, standard base64 of the file's bytes."""
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
-    """How the content of an inline item is encoded."""
+    """The encoding of the content of an inline item."""
 
 ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 """Refused with ATTACHMENTS_INVALID_ENCODING, unless the file is `data`."""
@@ -96,7 +96,9 @@ class InlineAttachment(_message.Message):
     data: _builtins.bytes
     """The bytes themselves. Shorter in a request than base64, and there is nothing to decode."""
     encoding: Global___Encoding.ValueType
-    """The encoding of `content`. With `data` it is left out: ATTACHMENTS_INVALID_ENCODING for any value."""
+    """The encoding of `content`. With `data` it is left out: ATTACHMENTS_INVALID_ENCODING for any
+    value.
+    """
     mime_type: _builtins.str
     """Recorded and shown, never trusted."""
     def __init__(
@@ -198,14 +200,16 @@ class AttachmentSet(_message.Message):
     set_id: _builtins.str
     """The id, `att_…`."""
     session_id: _builtins.str
-    """The session whose runs may read the files. The runs of its ancestors may read an output set, too."""
+    """The session whose runs may read the files. The runs of its ancestors may read an output set,
+    too.
+    """
     state: Global___SetState.ValueType
     """The state of the set."""
     total_bytes: _builtins.int
     """The sum of the files' sizes."""
     run_id: _builtins.str
-    """For an output set: the run that stored the files to publish them. Empty for the attachments of a
-    spawn. After an interrupted PublishFiles, ListOutputSets does not have the set.
+    """For an output set: the run that stored the files to publish them. Empty for the attachments of
+    a spawn. After an interrupted PublishFiles, ListOutputSets does not have the set.
     """
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentFile]:

@@ -162,7 +162,7 @@ class ReleaseBlobResponse(_message.Message):
 
     DELETED_OBJECT_FIELD_NUMBER: _builtins.int
     deleted_object: _builtins.bool
-    """Whether the bytes were deleted because nothing else refers to them."""
+    """True if the bytes were deleted because nothing else refers to them."""
     def __init__(
         self,
         *,

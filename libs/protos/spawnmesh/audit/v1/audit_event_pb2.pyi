@@ -67,7 +67,7 @@ class _AuditDefectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditDefe
     """One or more events are missing before this one, or at the end of the chain."""
 
 class AuditDefect(_AuditDefect, metaclass=_AuditDefectEnumTypeWrapper):
-    """What is wrong at a place in a chain."""
+    """The kind of a mismatch at a place in a chain."""
 
 AUDIT_DEFECT_UNSPECIFIED: AuditDefect.ValueType  # 0
 """Never used."""
@@ -113,8 +113,8 @@ class AuditEvent(_message.Message):
     call_count: _builtins.int
     """The number of calls."""
     method: _builtins.str
-    """The RPC, such as `spawnmesh.session.v1.SessionService/KillSession`. For what a worker deletes by
-    itself, the RPC that has this effect. Empty for an event that stands for lost ones.
+    """The RPC, such as `spawnmesh.session.v1.SessionService/KillSession`. For what a worker deletes
+    by itself, the RPC that has this effect. Empty for an event that stands for lost ones.
     """
     caller_kind: _policy_pb2.Caller.ValueType
     """The kind of the caller. UNSPECIFIED if it is not known."""
@@ -125,8 +125,8 @@ class AuditEvent(_message.Message):
     run. Never the token. Empty for services.
     """
     code: _builtins.str
-    """The gRPC status, such as `OK`. `DATA_LOSS` with the reason AUDIT_EVENTS_LOST: so many calls were
-    not recorded, because too many events were waiting.
+    """The gRPC status, such as `OK`. `DATA_LOSS` with the reason AUDIT_EVENTS_LOST: so many calls
+    were not recorded, because too many events were waiting.
     """
     reason: _builtins.str
     """The reason of the refusal, as in `ErrorInfo`."""
@@ -147,8 +147,9 @@ class AuditEvent(_message.Message):
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The ids that the request and the response name, each as `name=value`, 16 at most. A value that
-        does not look like an id is replaced by its SHA-256. Besides, `session_id` of a calling run, and
-        `client_tenant_id`: the tenant in the token of a client that acts as an operator of the mesh.
+        does not look like an id is replaced by its SHA-256. Besides, `session_id` of a calling run,
+        and `client_tenant_id`: the tenant in the token of a client that acts as an operator of the
+        mesh.
         """
 
     def __init__(
@@ -230,7 +231,7 @@ class AuditChainBreak(_message.Message):
     sequence: _builtins.int
     """The event that does not fit to those before it; at the end of a chain, the missing last event."""
     defect: Global___AuditDefect.ValueType
-    """What is wrong."""
+    """The kind of the mismatch."""
     def __init__(
         self,
         *,

@@ -62,8 +62,8 @@ class AuditServiceServicer:
     """
 
     def ListAuditEvents(self, request, context):
-        """Returns events by their time, page by page. Events that are stored meanwhile may be missed.
-        A client sees the events of its own tenant since the tenant was created. An operator of the mesh
+        """Returns events by their time, page by page. Events that are stored meanwhile may be missed. A
+        client sees the events of its own tenant since the tenant was created. An operator of the mesh
         sees all. A page looks at 5,000 events at most, so that it costs the same whatever it leaves
         out: it can have fewer events than requested, or none. Only an empty `next_page_token` marks
         the last page.

@@ -96,7 +96,9 @@ class Message(_message.Message):
 
     @_builtins.property
     def usage(self) -> Global___TokenUsage:
-        """For ROLE_ASSISTANT: the tokens of the call, as the provider counted them, otherwise an estimate."""
+        """For ROLE_ASSISTANT: the tokens of the call, as the provider counted them, otherwise an
+        estimate.
+        """
 
     @_builtins.property
     def bash_execution(self) -> Global___BashExecution:

@@ -36,7 +36,7 @@ class _ThinkingLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Thinkin
     """A large amount."""
 
 class ThinkingLevel(_ThinkingLevel, metaclass=_ThinkingLevelEnumTypeWrapper):
-    """How much a model thinks before it answers."""
+    """The amount of thinking before a model answers."""
 
 THINKING_LEVEL_UNSPECIFIED: ThinkingLevel.ValueType  # 0
 """Not chosen. The next level of configuration decides."""

@@ -209,7 +209,7 @@ class Replica(_message.Message):
 
     @_builtins.property
     def dependencies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dependency]:
-        """What the process needs from others, by name, as its probes find it now."""
+        """The dependencies of the process, by name, as its probes find it now."""
 
     def __init__(
         self,

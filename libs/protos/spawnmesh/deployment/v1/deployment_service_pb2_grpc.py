@@ -50,8 +50,8 @@ class DeploymentServiceServicer:
         """Describes the replica that answers, its dependencies, the schema in its database, and the
         workers that were seen there. A replica that waits for its schema answers this RPC too, and
         refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
-        reads the database; one that does not answer is reported as a state, after at most five seconds.
-        Not promised: that other replicas run the same release or have the same view.
+        reads the database; one that does not answer is reported as a state, after at most five
+        seconds. Not promised: that other replicas run the same release or have the same view.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

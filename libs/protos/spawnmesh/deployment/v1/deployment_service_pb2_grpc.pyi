@@ -37,8 +37,8 @@ class DeploymentServiceStub:
     """Describes the replica that answers, its dependencies, the schema in its database, and the
     workers that were seen there. A replica that waits for its schema answers this RPC too, and
     refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
-    reads the database; one that does not answer is reported as a state, after at most five seconds.
-    Not promised: that other replicas run the same release or have the same view.
+    reads the database; one that does not answer is reported as a state, after at most five
+    seconds. Not promised: that other replicas run the same release or have the same view.
     """
 
 @_typing.type_check_only
@@ -50,8 +50,8 @@ class DeploymentServiceAsyncStub(DeploymentServiceStub):
     """Describes the replica that answers, its dependencies, the schema in its database, and the
     workers that were seen there. A replica that waits for its schema answers this RPC too, and
     refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
-    reads the database; one that does not answer is reported as a state, after at most five seconds.
-    Not promised: that other replicas run the same release or have the same view.
+    reads the database; one that does not answer is reported as a state, after at most five
+    seconds. Not promised: that other replicas run the same release or have the same view.
     """
 
 class DeploymentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -66,8 +66,8 @@ class DeploymentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Describes the replica that answers, its dependencies, the schema in its database, and the
         workers that were seen there. A replica that waits for its schema answers this RPC too, and
         refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
-        reads the database; one that does not answer is reported as a state, after at most five seconds.
-        Not promised: that other replicas run the same release or have the same view.
+        reads the database; one that does not answer is reported as a state, after at most five
+        seconds. Not promised: that other replicas run the same release or have the same view.
         """
 
 def add_DeploymentServiceServicer_to_server(servicer: DeploymentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

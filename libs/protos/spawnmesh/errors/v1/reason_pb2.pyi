@@ -73,8 +73,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_MESSAGE_TOO_LARGE: _Reason.ValueType  # 16
     """RESOURCE_EXHAUSTED. The message is larger than the transport allows."""
     REASON_ROLE_MISSING: _Reason.ValueType  # 17
-    """PERMISSION_DENIED. The client's token lacks the role that the RPC needs. The facts have the role
-    (`role_needed`) and those of the token (`roles_held`).
+    """PERMISSION_DENIED. The client's token lacks the role that the RPC needs. The facts have the
+    role (`role_needed`) and those of the token (`roles_held`).
     """
     REASON_TOKEN_REVOKED: _Reason.ValueType  # 18
     """UNAUTHENTICATED. The token was revoked, or its run has ended. A new token of the run is refused
@@ -85,10 +85,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     (`max_seconds`). Get a token with a shorter life.
     """
     REASON_RATE_LIMITED: _Reason.ValueType  # 20
-    """RESOURCE_EXHAUSTED with RetryInfo. The tenant's clients call this replica more often, or send it
-    more bytes, than the tenant may. The facts have the class of the RPC (`rpc_class`), the limit
-    (`limit`: `calls_per_second` or `bytes_per_second`) and its value (`max_per_second`). Nothing was
-    done. Calls of runs and of services never get it.
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant's clients call this replica more often, or send
+    it more bytes, than the tenant may. The facts have the class of the RPC (`rpc_class`), the
+    limit (`limit`: `calls_per_second` or `bytes_per_second`) and its value (`max_per_second`).
+    Nothing was done. Calls of runs and of services never get it.
     """
     REASON_PROCESSING_TIME_EXCEEDED: _Reason.ValueType  # 22
     """RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.
@@ -166,8 +166,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """
     REASON_SESSION_BUDGET_EXCEEDED: _Reason.ValueType  # 53
     """RESOURCE_EXHAUSTED. A limit of a budget that the session shares is reached. The facts name the
-    session of the budget and the limits. The run waits until it is raised; it fails with this reason
-    if the budget says so.
+    session of the budget and the limits. The run waits until it is raised; it fails with this
+    reason if the budget says so.
     """
     REASON_BUDGET_BELOW_USAGE: _Reason.ValueType  # 54
     """FAILED_PRECONDITION. A limit of a budget would be below what is used. The facts name both."""
@@ -284,12 +284,12 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     is in the facts. An existing gate can be replaced.
     """
     REASON_WEBHOOK_COUNT_EXCEEDED: _Reason.ValueType  # 136
-    """RESOURCE_EXHAUSTED. The tenant has as many webhooks as a tenant may have, which is in the facts.
-    An existing webhook can be changed.
+    """RESOURCE_EXHAUSTED. The tenant has as many webhooks as a tenant may have, which is in the
+    facts. An existing webhook can be changed.
     """
     REASON_SCHEDULE_COUNT_EXCEEDED: _Reason.ValueType  # 137
-    """RESOURCE_EXHAUSTED. The tenant has as many schedules as a tenant may have, which is in the facts.
-    An existing schedule can be changed.
+    """RESOURCE_EXHAUSTED. The tenant has as many schedules as a tenant may have, which is in the
+    facts. An existing schedule can be changed.
     """
     REASON_RUN_TIMEOUT: _Reason.ValueType  # 150
     """RUN. The run took longer than its `run_timeout`."""
@@ -316,8 +316,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_APPROVAL_EXPIRED: _Reason.ValueType  # 161
     """RUN. No person decided in time on an approval for which the run waited."""
     REASON_OPERATION_COUNT_EXCEEDED: _Reason.ValueType  # 170
-    """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
-    that are not done. The limit is in the facts.
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the
+    service that are not done. The limit is in the facts.
     """
     REASON_OPERATION_NOT_CANCELLABLE: _Reason.ValueType  # 171
     """FAILED_PRECONDITION. The operation cannot be cancelled: what it has begun has to be finished."""
@@ -325,8 +325,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """`google.rpc.ErrorInfo.reason` is the name of the value without the prefix `REASON_`. `domain` is
     `<service>.spawnmesh`. Each comment begins with the gRPC status of the reason, or with `RUN`: no
-    call is refused with it, and runs have it as `error_reason` or as the reason of a delay. A run can
-    have each of the other reasons too.
+    call is refused with it, and runs have it as `error_reason` or as the reason of a delay. A run
+    can have each of the other reasons too.
     """
 
 REASON_UNSPECIFIED: Reason.ValueType  # 0
@@ -378,8 +378,8 @@ REASON_CANCELLED: Reason.ValueType  # 15
 REASON_MESSAGE_TOO_LARGE: Reason.ValueType  # 16
 """RESOURCE_EXHAUSTED. The message is larger than the transport allows."""
 REASON_ROLE_MISSING: Reason.ValueType  # 17
-"""PERMISSION_DENIED. The client's token lacks the role that the RPC needs. The facts have the role
-(`role_needed`) and those of the token (`roles_held`).
+"""PERMISSION_DENIED. The client's token lacks the role that the RPC needs. The facts have the
+role (`role_needed`) and those of the token (`roles_held`).
 """
 REASON_TOKEN_REVOKED: Reason.ValueType  # 18
 """UNAUTHENTICATED. The token was revoked, or its run has ended. A new token of the run is refused
@@ -390,10 +390,10 @@ REASON_TOKEN_LIFETIME_EXCEEDED: Reason.ValueType  # 19
 (`max_seconds`). Get a token with a shorter life.
 """
 REASON_RATE_LIMITED: Reason.ValueType  # 20
-"""RESOURCE_EXHAUSTED with RetryInfo. The tenant's clients call this replica more often, or send it
-more bytes, than the tenant may. The facts have the class of the RPC (`rpc_class`), the limit
-(`limit`: `calls_per_second` or `bytes_per_second`) and its value (`max_per_second`). Nothing was
-done. Calls of runs and of services never get it.
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant's clients call this replica more often, or send
+it more bytes, than the tenant may. The facts have the class of the RPC (`rpc_class`), the
+limit (`limit`: `calls_per_second` or `bytes_per_second`) and its value (`max_per_second`).
+Nothing was done. Calls of runs and of services never get it.
 """
 REASON_PROCESSING_TIME_EXCEEDED: Reason.ValueType  # 22
 """RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.
@@ -471,8 +471,8 @@ be kept while the call waits for an approval.
 """
 REASON_SESSION_BUDGET_EXCEEDED: Reason.ValueType  # 53
 """RESOURCE_EXHAUSTED. A limit of a budget that the session shares is reached. The facts name the
-session of the budget and the limits. The run waits until it is raised; it fails with this reason
-if the budget says so.
+session of the budget and the limits. The run waits until it is raised; it fails with this
+reason if the budget says so.
 """
 REASON_BUDGET_BELOW_USAGE: Reason.ValueType  # 54
 """FAILED_PRECONDITION. A limit of a budget would be below what is used. The facts name both."""
@@ -589,12 +589,12 @@ REASON_GATE_COUNT_EXCEEDED: Reason.ValueType  # 135
 is in the facts. An existing gate can be replaced.
 """
 REASON_WEBHOOK_COUNT_EXCEEDED: Reason.ValueType  # 136
-"""RESOURCE_EXHAUSTED. The tenant has as many webhooks as a tenant may have, which is in the facts.
-An existing webhook can be changed.
+"""RESOURCE_EXHAUSTED. The tenant has as many webhooks as a tenant may have, which is in the
+facts. An existing webhook can be changed.
 """
 REASON_SCHEDULE_COUNT_EXCEEDED: Reason.ValueType  # 137
-"""RESOURCE_EXHAUSTED. The tenant has as many schedules as a tenant may have, which is in the facts.
-An existing schedule can be changed.
+"""RESOURCE_EXHAUSTED. The tenant has as many schedules as a tenant may have, which is in the
+facts. An existing schedule can be changed.
 """
 REASON_RUN_TIMEOUT: Reason.ValueType  # 150
 """RUN. The run took longer than its `run_timeout`."""
@@ -621,8 +621,8 @@ REASON_INTERRUPTED: Reason.ValueType  # 160
 REASON_APPROVAL_EXPIRED: Reason.ValueType  # 161
 """RUN. No person decided in time on an approval for which the run waited."""
 REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 170
-"""RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
-that are not done. The limit is in the facts.
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the
+service that are not done. The limit is in the facts.
 """
 REASON_OPERATION_NOT_CANCELLABLE: Reason.ValueType  # 171
 """FAILED_PRECONDITION. The operation cannot be cancelled: what it has begun has to be finished."""

@@ -104,8 +104,8 @@ class Compact(_message.Message):
 
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     instructions: _builtins.str
-    """What the summary must keep. The model that writes the summary reads it. Needs the grant
-    PROMPT_INJECTION. Empty adds nothing.
+    """The content that the summary must keep. The model that writes the summary reads it. Needs the
+    grant PROMPT_INJECTION. Empty adds nothing.
     """
     def __init__(
         self,

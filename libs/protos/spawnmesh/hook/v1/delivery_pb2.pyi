@@ -145,7 +145,7 @@ class Delivery(_message.Message):
 
     @_builtins.property
     def latency(self) -> _duration_pb2.Duration:
-        """How long the call took."""
+        """The duration of the call."""
 
     def __init__(
         self,

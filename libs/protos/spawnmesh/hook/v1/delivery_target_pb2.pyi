@@ -36,7 +36,7 @@ class DeliveryTargetEvent(_message.Message):
     parent_session_id: _builtins.str
     """The parent. Empty for a session without a parent."""
     outcome: _end_outcome_pb2.EndOutcome.ValueType
-    """How it ended."""
+    """The outcome."""
     def __init__(
         self,
         *,
@@ -61,8 +61,8 @@ class DeliveryTargetDecision(_message.Message):
 
     TARGET_FIELD_NUMBER: _builtins.int
     target: _builtins.str
-    """Where to deliver, in the words of the system that delivers (`chat:team-7`). Empty leaves the
-    choice to plugins of lower priority.
+    """The place of the delivery, in the words of the system that delivers (`chat:team-7`). Empty
+    leaves the choice to plugins of lower priority.
     """
     def __init__(
         self,

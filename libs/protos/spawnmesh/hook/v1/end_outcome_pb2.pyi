@@ -38,7 +38,7 @@ class _EndOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndOutcome
     """The run was interrupted. The session may go on with the next message."""
 
 class EndOutcome(_EndOutcome, metaclass=_EndOutcomeEnumTypeWrapper):
-    """How a run, or the spawn of a session, ended."""
+    """The end of a run, or of the spawn of a session."""
 
 END_OUTCOME_UNSPECIFIED: EndOutcome.ValueType  # 0
 """Never sent."""

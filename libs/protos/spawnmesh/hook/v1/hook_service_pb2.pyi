@@ -41,12 +41,13 @@ class _FailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
     """A failure means an objection."""
 
 class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
-    """What happens if a plugin gives no valid answer in time, or if its circuit breaker is open. The
+    """The rule if a plugin gives no valid answer in time, or if its circuit breaker is open. The
     breaker opens after three failures in a row for ten seconds. While a probe fails, the time
     doubles up to five minutes. Each replica has its own breaker, so N replicas wait 3 N times for a
-    plugin that hangs. If its health service (grpc.health.v1) has answered before, they wait about two
-    seconds instead, and then call it again when it answers a health check. These do not count as failures for the breaker: a failed DNS lookup, a call
-    that is too large for the plugin, and no answer within less than half of the plugin's time-out.
+    plugin that hangs. If its health service (grpc.health.v1) has answered before, they wait about
+    two seconds instead, and then call it again when it answers a health check. These do not count as
+    failures for the breaker: a failed DNS lookup, a call that is too large for the plugin, and no
+    answer within less than half of the plugin's time-out.
     """
 
 FAILURE_POLICY_UNSPECIFIED: FailurePolicy.ValueType  # 0
@@ -73,7 +74,7 @@ class _GrantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Grant.ValueType
     """Change system prompts and the offered tools, and add text to prompts."""
 
 class Grant(_Grant, metaclass=_GrantEnumTypeWrapper):
-    """What a plugin may see and do beyond metadata."""
+    """A right of a plugin beyond metadata."""
 
 GRANT_UNSPECIFIED: Grant.ValueType  # 0
 """Refused."""
@@ -112,7 +113,7 @@ class Plugin(_message.Message):
     priority: _builtins.int
     """Higher priority comes first. Equal priorities are ordered by registration."""
     failure_policy: Global___FailurePolicy.ValueType
-    """What a failure means."""
+    """The meaning of a failure."""
     max_concurrent_calls: _builtins.int
     """The largest number of concurrent calls in each replica of the service. A further call waits
     within its own time. 0 means 16.
@@ -139,7 +140,7 @@ class Plugin(_message.Message):
 
     @_builtins.property
     def grants(self) -> _containers.RepeatedScalarFieldContainer[Global___Grant.ValueType]:
-        """What the plugin may see and do."""
+        """The rights of the plugin."""
 
     @_builtins.property
     def max_wait(self) -> _duration_pb2.Duration:
@@ -200,9 +201,9 @@ class UpdatePluginRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """The fields to change, such as `priority`. `*` means all of them, and an empty mask those that are
-        set in `plugin`. INVALID_REQUEST for any other path, also for `name`, `paused`, `bundled` and
-        `etag`. A list is replaced as a whole, and a field that is not set gets its default.
+        """The fields to change, such as `priority`. `*` means all of them, and an empty mask those that
+        are set in `plugin`. INVALID_REQUEST for any other path, also for `name`, `paused`, `bundled`
+        and `etag`. A list is replaced as a whole, and a field that is not set gets its default.
         """
 
     def __init__(
@@ -308,8 +309,8 @@ class ListPluginsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of plugins on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -781,8 +782,8 @@ class ListDeliveriesRequest(_message.Message):
     decision: _delivery_pb2.DeliveryDecision.ValueType
     """Return only deliveries with this decision."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:

@@ -192,10 +192,10 @@ class SubagentEndedEvent(_message.Message):
     parent_session_id: _builtins.str
     """The parent. Empty for a session without a parent."""
     outcome: _end_outcome_pb2.EndOutcome.ValueType
-    """How it ended."""
+    """The outcome."""
     delivery_target: _builtins.str
-    """Where the plugins for DELIVERY_TARGET want the end to be delivered, by an observer that
-    delivers there. Empty if none named a target.
+    """The place to which the plugins for DELIVERY_TARGET want the end to be delivered, by an observer
+    that delivers there. Empty if none named a target.
     """
     def __init__(
         self,
@@ -310,10 +310,12 @@ class AfterToolCallEvent(_message.Message):
     error_reason: _builtins.str
     """The reason of the failure. Empty on success."""
     result_text: _builtins.str
-    """What the model reads of the result. Set only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The text of the result that the model reads. Set only for a plugin with the grant
+    CONVERSATION_ACCESS.
+    """
     @_builtins.property
     def latency(self) -> _duration_pb2.Duration:
-        """How long the call took."""
+        """The duration of the call."""
 
     def __init__(
         self,
@@ -340,7 +342,7 @@ class AgentEndEvent(_message.Message):
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     outcome: _end_outcome_pb2.EndOutcome.ValueType
-    """How it ended. Never SPAWN_FAILED."""
+    """The outcome. Never SPAWN_FAILED."""
     def __init__(
         self,
         *,
@@ -415,7 +417,7 @@ class AfterCompactionEvent(_message.Message):
     summary_token_count: _builtins.int
     """The tokens of the summary."""
     method: _entry_pb2.SummaryMethod.ValueType
-    """How the summary was made."""
+    """The method by which the summary was made."""
     model: _builtins.str
     """The model that wrote it. Empty for an excerpt."""
     summary: _builtins.str

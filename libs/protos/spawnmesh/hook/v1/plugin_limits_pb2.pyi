@@ -18,8 +18,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PluginLimits(_message.Message):
-    """How many plugins a tenant may register. Paused plugins count, and bundled plugins do not. A limit
-    that is lowered removes no plugin.
+    """The number of plugins that a tenant may register. Paused plugins count, and bundled plugins do
+    not. A limit that is lowered removes no plugin.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

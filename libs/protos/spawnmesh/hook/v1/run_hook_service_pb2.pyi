@@ -31,8 +31,8 @@ class ListActiveHooksRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of hooks on the page. 0 means 100, which are more than exist."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -191,8 +191,8 @@ class DispatchBeforeToolCallRequest(_message.Message):
     EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def event(self) -> _event_pb2.BeforeToolCallEvent:
-        """The facts, with the arguments. (A plugin gets them with markers in place of secrets, which can be
-        longer.)
+        """The facts, with the arguments. (A plugin gets them with markers in place of secrets, which can
+        be longer.)
         """
 
     def __init__(

@@ -92,10 +92,10 @@ class RunHookServiceServicer:
     def DispatchBeforeToolCall(self, request, context):
         """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
         gates before it left them. The first block decides, and no further gate is called. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave no
-        answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST for
-        arguments of more than 1 MiB, although the transcript stores them: no gate has seen them, so the
-        run refuses the tool call.
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave
+        no answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST
+        for arguments of more than 1 MiB, although the transcript stores them: no gate has seen them,
+        so the run refuses the tool call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

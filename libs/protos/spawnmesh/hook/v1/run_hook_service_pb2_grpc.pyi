@@ -52,10 +52,10 @@ class RunHookServiceStub:
     DispatchBeforeToolCall: _grpc.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeToolCallRequest, _run_hook_service_pb2.DispatchBeforeToolCallResponse]
     """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
     gates before it left them. The first block decides, and no further gate is called. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave no
-    answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST for
-    arguments of more than 1 MiB, although the transcript stores them: no gate has seen them, so the
-    run refuses the tool call.
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave
+    no answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST
+    for arguments of more than 1 MiB, although the transcript stores them: no gate has seen them,
+    so the run refuses the tool call.
     """
 
 @_typing.type_check_only
@@ -82,10 +82,10 @@ class RunHookServiceAsyncStub(RunHookServiceStub):
     DispatchBeforeToolCall: _aio.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeToolCallRequest, _run_hook_service_pb2.DispatchBeforeToolCallResponse]  # type: ignore[assignment]
     """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
     gates before it left them. The first block decides, and no further gate is called. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave no
-    answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST for
-    arguments of more than 1 MiB, although the transcript stores them: no gate has seen them, so the
-    run refuses the tool call.
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave
+    no answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST
+    for arguments of more than 1 MiB, although the transcript stores them: no gate has seen them,
+    so the run refuses the tool call.
     """
 
 class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -133,10 +133,10 @@ class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_hook_service_pb2.DispatchBeforeToolCallResponse, _abc.Awaitable[_run_hook_service_pb2.DispatchBeforeToolCallResponse]]:
         """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
         gates before it left them. The first block decides, and no further gate is called. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave no
-        answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST for
-        arguments of more than 1 MiB, although the transcript stores them: no gate has seen them, so the
-        run refuses the tool call.
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave
+        no answer, and the run waits for it; otherwise the run refuses the tool call. INVALID_REQUEST
+        for arguments of more than 1 MiB, although the transcript stores them: no gate has seen them,
+        so the run refuses the tool call.
         """
 
 def add_RunHookServiceServicer_to_server(servicer: RunHookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -53,7 +53,7 @@ class _WebhookEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Webh
     """`approval.escalated`: no person decided on an approval in time, and it waits for as long again."""
 
 class WebhookEventType(_WebhookEventType, metaclass=_WebhookEventTypeEnumTypeWrapper):
-    """What a webhook can be sent. The comment of each value is the `type` in the body."""
+    """A type of event that a webhook can be sent. The comment of each value is the `type` in the body."""
 
 WEBHOOK_EVENT_TYPE_UNSPECIFIED: WebhookEventType.ValueType  # 0
 """Refused in requests."""
@@ -227,7 +227,7 @@ class WebhookAttempt(_message.Message):
 
     @_builtins.property
     def latency(self) -> _duration_pb2.Duration:
-        """How long it took."""
+        """Its duration."""
 
     def __init__(
         self,

@@ -344,8 +344,9 @@ class RotateWebhookSecretRequest(_message.Message):
     """Identifies the rotation for repeats. The last one is remembered with the webhook."""
     @_builtins.property
     def keep_previous(self) -> _duration_pb2.Duration:
-        """How long messages are signed with the previous secret too. Absent means a day; zero: not at
-        all, for a secret that others know. The secret before the previous one is never used again.
+        """The time for which messages are signed with the previous secret too. Absent means a day; zero:
+        not at all, for a secret that others know. The secret before the previous one is never used
+        again.
         """
 
     def __init__(

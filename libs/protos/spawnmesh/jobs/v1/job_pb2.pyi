@@ -36,7 +36,9 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     """
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
-    """The states of a job: WAITING -> WORKING -> WAITING after a failed attempt, or DEAD after the last."""
+    """The states of a job: WAITING -> WORKING -> WAITING after a failed attempt, or DEAD after the
+    last.
+    """
 
 JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 """Never returned."""
@@ -73,7 +75,7 @@ class Job(_message.Message):
     kind: _builtins.str
     """The kind, such as `delete_session`. Kinds belong to the service and may change with a release."""
     key: _builtins.str
-    """What the job is about, such as the id of a session. Of each kind and key a tenant has one job."""
+    """The subject of the job, such as the id of a session. A tenant has one job of each kind and key."""
     state: Global___JobState.ValueType
     """The state."""
     attempt_count: _builtins.int

@@ -39,8 +39,8 @@ class ListJobsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of jobs on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,

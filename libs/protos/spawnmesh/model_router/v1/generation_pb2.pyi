@@ -195,7 +195,7 @@ class _ImageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImageOut
     """
 
 class ImageOutcome(_ImageOutcome, metaclass=_ImageOutcomeEnumTypeWrapper):
-    """What happened to the images of a request at one candidate."""
+    """The outcome of the images of a request at one candidate."""
 
 IMAGE_OUTCOME_UNSPECIFIED: ImageOutcome.ValueType  # 0
 """The request has no images, or the candidate was not called."""
@@ -303,7 +303,7 @@ class CandidateVerdict(_message.Message):
     detail: _builtins.str
     """One line for people, without secrets."""
     images: Global___ImageOutcome.ValueType
-    """What happened to the images of the request."""
+    """The outcome of the images of the request."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """Only in an explained route: the level of thinking that would be sent."""
     cooling_audience: Global___CooldownAudience.ValueType
@@ -416,7 +416,7 @@ Global___ToolDeclaration: _TypeAlias = ToolDeclaration  # noqa: Y015
 
 @_typing.final
 class PartialExecution(_message.Message):
-    """What a turn did before its model call failed."""
+    """The effects of a turn before its model call failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -463,7 +463,7 @@ class EarlierAttempt(_message.Message):
     """The answer of the model broke off. The model is called after the other candidates."""
     @_builtins.property
     def partial_execution(self) -> Global___PartialExecution:
-        """What the turn had done by then."""
+        """The effects of the turn by then."""
 
     def __init__(
         self,
@@ -525,7 +525,7 @@ class Completion(_message.Message):
     stop_reason: Global___StopReason.ValueType
     """Why it stopped."""
     images: Global___ImageOutcome.ValueType
-    """What happened to the images at the model that answered."""
+    """The outcome of the images at the model that answered."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """The level of thinking that was sent to the model that answered. Unspecified if none was sent."""
     @_builtins.property

@@ -100,8 +100,8 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def partial_execution(self) -> _generation_pb2.PartialExecution:
-        """What this turn did before this call. If an attempt fails, the next one at the same provider is
-        told.
+        """The effects of this turn before this call. If an attempt fails, the next one at the same
+        provider is told.
         """
 
     @_builtins.property
@@ -275,7 +275,7 @@ class AttemptStarted(_message.Message):
     model: _builtins.str
     """The model, as `provider/model`."""
     images: _generation_pb2.ImageOutcome.ValueType
-    """What happened to the images of the request in this attempt."""
+    """The outcome of the images of the request in this attempt."""
     prompt_image_detection_suppressed: _builtins.bool
     """Images that the prompt names were not considered."""
     told_of_partial_execution: _builtins.bool
@@ -398,7 +398,9 @@ class ExplainRouteRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> Global___GenerateRequest:
-        """The request. `messages` can have a single message, because only its images, tools and size matter."""
+        """The request. `messages` can have a single message, because only its images, tools and size
+        matter.
+        """
 
     def __init__(
         self,
@@ -503,9 +505,9 @@ class ClassifyErrorResponse(_message.Message):
     another model would refuse as well.
     """
     is_transient: _builtins.bool
-    """Whether the same candidate can be called again after a delay."""
+    """True if the same candidate can be called again after a delay."""
     stops_chain: _builtins.bool
-    """Whether no other candidate would succeed. After CONTEXT_OVERFLOW only one with a larger context
+    """True if no other candidate would succeed. After CONTEXT_OVERFLOW only one with a larger context
     window may.
     """
     def __init__(
@@ -548,8 +550,8 @@ class PlanRetryRequest(_message.Message):
     """The number of images from the user."""
     @_builtins.property
     def partial_executions(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.PartialExecution]:
-        """What the previous attempts did, oldest first, with an empty message for an attempt that did
-        nothing.
+        """The effects of the previous attempts, oldest first, with an empty message for an attempt that
+        did nothing.
         """
 
     @_builtins.property
@@ -593,8 +595,8 @@ class PlanRetryResponse(_message.Message):
     """The text for the model. Empty if it is told nothing."""
     @_builtins.property
     def partial_execution(self) -> _generation_pb2.PartialExecution:
-        """What all attempts did, sanitised and without repeats, as far as the model is told. Absent if
-        they did nothing.
+        """The effects of all attempts, sanitised and without repeats, as far as the model is told. Absent
+        if they did nothing.
         """
 
     def __init__(
@@ -624,8 +626,8 @@ class ListModelsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of models on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -688,8 +690,8 @@ class ListProviderHealthRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of providers on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -747,8 +749,8 @@ class ListSpendRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of rows on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:

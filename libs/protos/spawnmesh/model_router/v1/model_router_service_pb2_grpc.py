@@ -88,8 +88,8 @@ class ModelRouterServiceServicer:
 
     def Generate(self, request, context):
         """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
-        before its first output. Text and complete tool calls are output; deltas of thinking and of tool
-        calls are not.
+        before its first output. Text and complete tool calls are output; deltas of thinking and of
+        tool calls are not.
         - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
         spliced.
         - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
@@ -116,8 +116,8 @@ class ModelRouterServiceServicer:
         is cancelled within 100 ms; this is no failure of the provider.
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
         `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
-        `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient` is
-        `true` if a candidate may answer the same request later.
+        `used_cache_write_token_count`, and their cost in `used_cost_micros`. The fact `is_transient`
+        is `true` if a candidate may answer the same request later.
         - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
         tenant of the call alone. A failure of another tenant's call within five minutes, without a
         success between, extends the cooldown to all tenants.
@@ -134,7 +134,8 @@ class ModelRouterServiceServicer:
         """Explains what Generate would do with the same request, as far as is known now: each candidate
         with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED, if the ones before it fail. The images are
         as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL,
-        UNKNOWN_TENANT and DEPENDENCY_UNAVAILABLE as for Generate. Not promised: that it still holds a moment later.
+        UNKNOWN_TENANT and DEPENDENCY_UNAVAILABLE as for Generate. Not promised: that it still holds a
+        moment later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,15 +177,16 @@ class ModelRouterServiceServicer:
         """Returns what the tenant's model calls used and cost in a span of days, page by page: by day,
         agent and model, or by some of these. The oldest day comes first, then the order is that of the
         agents and the models. Each page has the budget of the current day.
-        - Whatever is charged is counted, whether the tenant has a budget or not: also answers that broke
-        off, that the caller abandoned, and for which the provider reports no usage.
+        - Whatever is charged is counted, whether the tenant has a budget or not: also answers that
+        broke off, that the caller abandoned, and for which the provider reports no usage.
         - A call is counted about a second after its end, or when the database is available again. A
         replica that is killed loses what it has not stored: about a second. The budget itself loses
         nothing by that.
-        - The days are kept for 90 days, the current one included. A longer span, or one that ends before
-        it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is purged.
-        - Not promised: that the sum of a day equals the spending of its budget at each moment. The budget
-        counts a call at once, and only while the tenant has limits.
+        - The days are kept for 90 days, the current one included. A longer span, or one that ends
+        before it starts: INVALID_REQUEST. UNKNOWN_TENANT for a tenant that was not prepared or is
+        purged.
+        - Not promised: that the sum of a day equals the spending of its budget at each moment. The
+        budget counts a call at once, and only while the tenant has limits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,19 +194,21 @@ class ModelRouterServiceServicer:
 
     def ListFailures(self, request, context):
         """Returns how many of the tenant's calls of providers failed in a span of hours, page by page: by
-        hour, model and reason, or by some of these. The oldest hour comes first, then models and reasons
-        are in the order of their names. Calls are counted and stored as for ListSpend, when the next
-        attempt begins or Generate ends. The hours are kept for 168 hours, the current one included.
-        A longer span, or one that ends before it starts: INVALID_REQUEST. UNKNOWN_TENANT as ListSpend.
+        hour, model and reason, or by some of these. The oldest hour comes first, then models and
+        reasons are in the order of their names. Calls are counted and stored as for ListSpend, when
+        the next attempt begins or Generate ends. The hours are kept for 168 hours, the current one
+        included. A longer span, or one that ends before it starts: INVALID_REQUEST. UNKNOWN_TENANT as
+        ListSpend.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearCooldown(self, request, context):
-        """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
-        the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
-        Without a cooldown the call returns the same answer.
+        """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant
+        that the request names. It is saved before the response, and other replicas follow within 200
+        ms. NOT_FOUND for a model, credential or provider that is not configured. Without a cooldown
+        the call returns the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -122,7 +122,7 @@ class _BlindModelPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Blin
     """Refuse the request."""
 
 class BlindModelPolicy(_BlindModelPolicy, metaclass=_BlindModelPolicyEnumTypeWrapper):
-    """What to do when a request with images meets a model that cannot see images."""
+    """The rule when a request with images meets a model that cannot see images."""
 
 BLIND_MODEL_POLICY_UNSPECIFIED: BlindModelPolicy.ValueType  # 0
 """The operator's choice."""
@@ -177,7 +177,7 @@ class ModelInfo(_message.Message):
 
     @_builtins.property
     def prices(self) -> Global___ModelPrices:
-        """What its tokens cost."""
+        """The prices of its tokens."""
 
     def __init__(
         self,
@@ -204,8 +204,8 @@ Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
 
 @_typing.final
 class ModelPrices(_message.Message):
-    """Prices of a model: those of a million tokens, in millionths of the currency. 0 for a model without
-    a price.
+    """Prices of a model: those of a million tokens, in millionths of the currency. 0 for a model
+    without a price.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -371,8 +371,9 @@ class RoutingPolicy(_message.Message):
     progress count with the largest cost that they may have.
     """
     trace_content: _builtins.bool
-    """The spans of model calls have the messages and the answers, with secrets masked, if the operator
-    records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`). Whoever reads the traces reads them.
+    """The spans of model calls have the messages and the answers, with secrets masked, if the
+    operator records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`). Whoever reads the traces
+    reads them.
     """
     def __init__(
         self,

@@ -48,8 +48,8 @@ Global___SpendDimension: _TypeAlias = SpendDimension  # noqa: Y015
 
 @_typing.final
 class SpendRow(_message.Message):
-    """The usage of model calls, as the tenant was charged for it. A field of a dimension by which the rows
-    are not grouped is empty: the row is the sum over all of its values.
+    """The usage of model calls, as the tenant was charged for it. A field of a dimension by which the
+    rows are not grouped is empty: the row is the sum over all of its values.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -64,8 +64,8 @@ class SpendRow(_message.Message):
     CACHE_WRITE_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     COST_MICROS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
-    """The agent of the runs. Empty for calls of clients, which have no run. `*`, which is no agent id,
-    stands for all further agents of a day with more than 200.
+    """The agent of the runs. Empty for calls of clients, which have no run. `*`, which is no agent
+    id, stands for all further agents of a day with more than 200.
     """
     model: _builtins.str
     """The model, as `provider/model`."""

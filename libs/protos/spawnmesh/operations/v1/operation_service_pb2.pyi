@@ -45,7 +45,9 @@ class OperationMetadata(_message.Message):
     subject: _builtins.str
     """The subject of the token that started it."""
     done_count: _builtins.int
-    """The number of things that it has looked at, such as entries of a transcript. It never decreases."""
+    """The number of things that it has looked at, such as entries of a transcript. It never
+    decreases.
+    """
     total_count: _builtins.int
     """The number of things that there are to look at. 0 if it is not known yet."""
     retry_reason: _builtins.str
@@ -72,8 +74,8 @@ class OperationMetadata(_message.Message):
 
     @_builtins.property
     def partial_response(self) -> _any_pb2.Any:
-        """The response as far as it is known, with the counts of the steps so far. It is absent before the
-        first step. The counts of a step whose process was lost are missing.
+        """The response as far as it is known, with the counts of the steps so far. It is absent before
+        the first step. The counts of a step whose process was lost are missing.
         """
 
     @_builtins.property
@@ -141,12 +143,12 @@ class ListOperationsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of operations on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     name: _builtins.str
-    """The service, such as `services/transcript`, for the operations of the caller's tenant. For those
-    of operators of the mesh: the service and the tenant, such as
+    """The service, such as `services/transcript`, for the operations of the caller's tenant. For
+    those of operators of the mesh: the service and the tenant, such as
     `services/attachment-blob/tenants/t-1`. NOT_FOUND for any other caller.
     """
     def __init__(

@@ -40,7 +40,7 @@ class _ExpiryPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExpiryPo
     """
 
 class ExpiryPolicy(_ExpiryPolicy, metaclass=_ExpiryPolicyEnumTypeWrapper):
-    """What happens to a run whose approval no person decided in time."""
+    """The rule for a run whose approval no person decided in time."""
 
 EXPIRY_POLICY_UNSPECIFIED: ExpiryPolicy.ValueType  # 0
 """Means DENY."""
@@ -110,7 +110,7 @@ class ApprovalPolicy(_message.Message):
     runners trusts them; all tools of other servers need an approval.
     """
     on_expiry: Global___ExpiryPolicy.ValueType
-    """What happens after that."""
+    """The rule after that time."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The tools whose calls need an approval: names, and beginnings of names that end in `*`, such as
@@ -119,7 +119,7 @@ class ApprovalPolicy(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long a call or a question waits for a person. Absent means 24 hours."""
+        """The time for which a call or a question waits for a person. Absent means 24 hours."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Approval(_message.Message):
     Empty for a question.
     """
     on_expiry: Global___ExpiryPolicy.ValueType
-    """What happens then."""
+    """The rule at that time."""
     decided_by: _builtins.str
     """The subject of the token with which a person decided. Empty if none did."""
     edited_arguments_json: _builtins.str
@@ -351,7 +351,7 @@ class RequestApprovalRequest(_message.Message):
     reason: _builtins.str
     """Why it needs an approval, for people. Masked if the tenant masks secrets."""
     on_expiry: Global___ExpiryPolicy.ValueType
-    """What happens after that."""
+    """The rule after that time."""
     @_builtins.property
     def call(self) -> Global___CallKey:
         """The call."""
@@ -366,7 +366,7 @@ class RequestApprovalRequest(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long it waits for a person. Absent means 24 hours."""
+        """The time for which it waits for a person. Absent means 24 hours."""
 
     def __init__(
         self,

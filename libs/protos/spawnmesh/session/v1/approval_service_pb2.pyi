@@ -35,8 +35,8 @@ class ListApprovalsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of approvals on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     state: _approval_pb2.ApprovalState.ValueType
     """Return only approvals in this state. Unspecified means all."""
@@ -76,7 +76,9 @@ class ListApprovalsResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[_approval_pb2.Approval]:
-        """The approvals, in the order of their ids. A page stays below 4 MiB, so it can have fewer than requested."""
+        """The approvals, in the order of their ids. A page stays below 4 MiB, so it can have fewer than
+        requested.
+        """
 
     def __init__(
         self,

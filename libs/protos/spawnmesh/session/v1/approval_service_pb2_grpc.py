@@ -74,15 +74,16 @@ class ApprovalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DecideApproval(self, request, context):
-        """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on with
-        it: it makes the call with the arguments that were approved, or tells the model that the call was
-        denied and why, or what the answer is. The time of the wait is added to the deadline of the run.
+        """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on
+        with it: it makes the call with the arguments that were approved, or tells the model that the
+        call was denied and why, or what the answer is. The time of the wait is added to the deadline
+        of the run.
         - A repeat of the same decision by the same subject returns the approval and changes nothing.
         - APPROVAL_CLOSED if it was decided otherwise before, if its time is over, or if the run ended
         before. The facts name the state, and who decided. Of two decisions at a time, one wins.
-        - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is none
-        of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
-        and formats of the schema are not checked here, but by the tool.
+        - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is
+        none of the choices, or edited arguments that do not fit the schema of the tool. Regular
+        expressions and formats of the schema are not checked here, but by the tool.
         - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
         - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
         """

@@ -42,15 +42,16 @@ class ApprovalServiceStub:
     GetApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.GetApprovalRequest, _approval_service_pb2.GetApprovalResponse]
     """Returns one approval. NOT_FOUND if the tenant has no such approval, or its session was deleted."""
     DecideApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]
-    """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on with
-    it: it makes the call with the arguments that were approved, or tells the model that the call was
-    denied and why, or what the answer is. The time of the wait is added to the deadline of the run.
+    """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on
+    with it: it makes the call with the arguments that were approved, or tells the model that the
+    call was denied and why, or what the answer is. The time of the wait is added to the deadline
+    of the run.
     - A repeat of the same decision by the same subject returns the approval and changes nothing.
     - APPROVAL_CLOSED if it was decided otherwise before, if its time is over, or if the run ended
       before. The facts name the state, and who decided. Of two decisions at a time, one wins.
-    - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is none
-      of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
-      and formats of the schema are not checked here, but by the tool.
+    - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is
+      none of the choices, or edited arguments that do not fit the schema of the tool. Regular
+      expressions and formats of the schema are not checked here, but by the tool.
     - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
     - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
     """
@@ -69,15 +70,16 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     GetApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.GetApprovalRequest, _approval_service_pb2.GetApprovalResponse]  # type: ignore[assignment]
     """Returns one approval. NOT_FOUND if the tenant has no such approval, or its session was deleted."""
     DecideApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]  # type: ignore[assignment]
-    """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on with
-    it: it makes the call with the arguments that were approved, or tells the model that the call was
-    denied and why, or what the answer is. The time of the wait is added to the deadline of the run.
+    """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on
+    with it: it makes the call with the arguments that were approved, or tells the model that the
+    call was denied and why, or what the answer is. The time of the wait is added to the deadline
+    of the run.
     - A repeat of the same decision by the same subject returns the approval and changes nothing.
     - APPROVAL_CLOSED if it was decided otherwise before, if its time is over, or if the run ended
       before. The facts name the state, and who decided. Of two decisions at a time, one wins.
-    - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is none
-      of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
-      and formats of the schema are not checked here, but by the tool.
+    - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is
+      none of the choices, or edited arguments that do not fit the schema of the tool. Regular
+      expressions and formats of the schema are not checked here, but by the tool.
     - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
     - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
     """
@@ -111,15 +113,16 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _approval_service_pb2.DecideApprovalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_approval_service_pb2.DecideApprovalResponse, _abc.Awaitable[_approval_service_pb2.DecideApprovalResponse]]:
-        """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on with
-        it: it makes the call with the arguments that were approved, or tells the model that the call was
-        denied and why, or what the answer is. The time of the wait is added to the deadline of the run.
+        """Decides on a PENDING approval, once. The run goes back to the queue, and any runner goes on
+        with it: it makes the call with the arguments that were approved, or tells the model that the
+        call was denied and why, or what the answer is. The time of the wait is added to the deadline
+        of the run.
         - A repeat of the same decision by the same subject returns the approval and changes nothing.
         - APPROVAL_CLOSED if it was decided otherwise before, if its time is over, or if the run ended
           before. The facts name the state, and who decided. Of two decisions at a time, one wins.
-        - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is none
-          of the choices, or edited arguments that do not fit the schema of the tool. Regular expressions
-          and formats of the schema are not checked here, but by the tool.
+        - INVALID_REQUEST for an answer to a tool call, an approval of a question, an answer that is
+          none of the choices, or edited arguments that do not fit the schema of the tool. Regular
+          expressions and formats of the schema are not checked here, but by the tool.
         - SECRET_NOT_KEPT for edited arguments with a secret, if the tenant masks secrets.
         - PROCESSING_TIME_EXCEEDED for edited arguments whose check takes too long.
         """

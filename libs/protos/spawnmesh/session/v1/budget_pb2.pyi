@@ -58,9 +58,9 @@ Global___BudgetLimit: _TypeAlias = BudgetLimit  # noqa: Y015
 
 @_typing.final
 class Budget(_message.Message):
-    """What a session and all its descendants may use together. A limit that is 0 or absent is none. The
-    limits are tested before each model call, so they are exceeded by one model call of each run that
-    works at that time, at most.
+    """The limits of a session and all its descendants together. A limit that is 0 or absent is none.
+    The limits are tested before each model call, so they are exceeded by one model call of each run
+    that works at that time, at most.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -79,15 +79,15 @@ class Budget(_message.Message):
     @_builtins.property
     def max_run_time(self) -> _duration_pb2.Duration:
         """The longest time for which runners work, over all runs: runs that work at the same time count
-        each. The time that a run waits in the queue, for a person or for its budget does not count, nor
-        does the time of a run behind its last model call, or that of a lost runner behind its last one.
-        0, or at least a second.
+        each. The time that a run waits in the queue, for a person or for its budget does not count,
+        nor does the time of a run behind its last model call, or that of a lost runner behind its last
+        one. 0, or at least a second.
         """
 
     @_builtins.property
     def max_wait(self) -> _duration_pb2.Duration:
-        """How long a run waits for a higher limit before it fails with SESSION_BUDGET_EXCEEDED. Absent
-        means seven days. 0 means that it fails at once; otherwise at least a second.
+        """The time for which a run waits for a higher limit before it fails with SESSION_BUDGET_EXCEEDED.
+        Absent means seven days. 0 means that it fails at once; otherwise at least a second.
         """
 
     def __init__(
@@ -109,7 +109,7 @@ Global___Budget: _TypeAlias = Budget  # noqa: Y015
 
 @_typing.final
 class BudgetUsage(_message.Message):
-    """What a session and its descendants have used of a budget. The router reports it, also for answers
+    """The use of a budget by a session and its descendants. The router reports it, also for answers
     that broke off, failed or were abandoned.
     """
 
@@ -170,7 +170,7 @@ class SessionBudget(_message.Message):
 
     @_builtins.property
     def usage(self) -> Global___BudgetUsage:
-        """What the session and its descendants have used."""
+        """The use by the session and its descendants."""
 
     @_builtins.property
     def reached_limits(self) -> _containers.RepeatedScalarFieldContainer[Global___BudgetLimit.ValueType]:
@@ -201,7 +201,7 @@ Global___SessionBudget: _TypeAlias = SessionBudget  # noqa: Y015
 
 @_typing.final
 class UsageTotal(_message.Message):
-    """What the runs of one or several sessions have used."""
+    """The use by the runs of one or several sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -28,12 +28,13 @@ if _version_not_supported:
 
 class BudgetServiceStub:
     """Budgets of sessions and their families, and what was used of them. SpawnSession sets a budget.
-    - A budget is shared: each model call of a run counts in the budget of its session, if it has one,
-    and in those of all its ancestors. A call begins only if none of them has a limit that is reached.
+    - A budget is shared: each model call of a run counts in the budget of its session, if it has
+    one, and in those of all its ancestors. A call begins only if none of them has a limit that is
+    reached.
     - The router asks before each model call of such a run (AdmitModelCall) and reports what it used
     (RecordModelCall), so a worker cannot spend past a budget.
-    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go on
-    when the limit is raised.
+    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go
+    on when the limit is raised.
     """
 
     def __init__(self, channel):
@@ -71,29 +72,30 @@ class BudgetServiceStub:
 
 class BudgetServiceServicer:
     """Budgets of sessions and their families, and what was used of them. SpawnSession sets a budget.
-    - A budget is shared: each model call of a run counts in the budget of its session, if it has one,
-    and in those of all its ancestors. A call begins only if none of them has a limit that is reached.
+    - A budget is shared: each model call of a run counts in the budget of its session, if it has
+    one, and in those of all its ancestors. A call begins only if none of them has a limit that is
+    reached.
     - The router asks before each model call of such a run (AdmitModelCall) and reports what it used
     (RecordModelCall), so a worker cannot spend past a budget.
-    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go on
-    when the limit is raised.
+    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go
+    on when the limit is raised.
     """
 
     def GetSessionUsage(self, request, context):
-        """Returns what a session and its family have used, and the budgets that they share. Runs that have
-        not ended count in the budgets only.
+        """Returns what a session and its family have used, and the budgets that they share. Runs that
+        have not ended count in the budgets only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateBudget(self, request, context):
-        """Changes the limits of the budget of a session. If that makes room, the runs that wait for it are
-        queued within a second (hundreds of them take longer), and any runner goes on with them. No run
-        can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that have
-        begun, too.
-        - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals it
-        stops the family.
+        """Changes the limits of the budget of a session. If that makes room, the runs that wait for it
+        are queued within a second (hundreds of them take longer), and any runner goes on with them. No
+        run can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that
+        have begun, too.
+        - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals
+        it stops the family.
         - BUDGET_MISSING if the session was spawned without a budget: nothing of it was counted.
         - ETAG_DIFFERS if the limits changed since. Without an etag the last of two changes holds.
         """
@@ -105,8 +107,8 @@ class BudgetServiceServicer:
         """Gives a run up that was refused a model call with SESSION_BUDGET_EXCEEDED: it is WAITING_BUDGET
         without a lease, and its deadline waits too. When the budget has room it is queued. The attempt
         is not counted. Called with the token of the run, like the RPCs of RunService.
-        - The run is returned as RUNNING, and stays held, if every budget has room by now: call the model
-        again.
+        - The run is returned as RUNNING, and stays held, if every budget has room by now: call the
+        model again.
         - A run whose budget has a `max_wait` of 0 ends as FAILED. A run that a caller interrupted ends
         as INTERRUPTED.
         - RUN_QUEUE_FULL if as many runs of the tenant wait for people and budgets as may wait for
@@ -122,12 +124,13 @@ class BudgetServiceServicer:
         SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
         limits.
         - Earlier calls of the run that nothing has reported yet count with the most that they may use,
-        until they are reported, and so do those of runs of the family that no runner holds any more: a
-        run that makes calls at the same time cannot exceed a budget by more than one of them.
-        - A call that is not reported within `expires_in` counts with the most that it may use, for good.
+        until they are reported, and so do those of runs of the family that no runner holds any more:
+        a run that makes calls at the same time cannot exceed a budget by more than one of them.
+        - A call that is not reported within `expires_in` counts with the most that it may use, for
+        good.
         - A repeat with the same `call_id` changes nothing, also when the call was reported since.
-        - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of a session without a budget is admitted, and
-        nothing is counted.
+        - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of
+        a session without a budget is admitted, and nothing is counted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,12 +182,13 @@ def add_BudgetServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class BudgetService:
     """Budgets of sessions and their families, and what was used of them. SpawnSession sets a budget.
-    - A budget is shared: each model call of a run counts in the budget of its session, if it has one,
-    and in those of all its ancestors. A call begins only if none of them has a limit that is reached.
+    - A budget is shared: each model call of a run counts in the budget of its session, if it has
+    one, and in those of all its ancestors. A call begins only if none of them has a limit that is
+    reached.
     - The router asks before each model call of such a run (AdmitModelCall) and reports what it used
     (RecordModelCall), so a worker cannot spend past a budget.
-    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go on
-    when the limit is raised.
+    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go
+    on when the limit is raised.
     """
 
     @staticmethod

@@ -29,12 +29,13 @@ GRPC_VERSION: str
 
 class BudgetServiceStub:
     """Budgets of sessions and their families, and what was used of them. SpawnSession sets a budget.
-    - A budget is shared: each model call of a run counts in the budget of its session, if it has one,
-      and in those of all its ancestors. A call begins only if none of them has a limit that is reached.
+    - A budget is shared: each model call of a run counts in the budget of its session, if it has
+      one, and in those of all its ancestors. A call begins only if none of them has a limit that is
+      reached.
     - The router asks before each model call of such a run (AdmitModelCall) and reports what it used
       (RecordModelCall), so a worker cannot spend past a budget.
-    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go on
-      when the limit is raised.
+    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go
+      on when the limit is raised.
     """
 
     @_typing.overload
@@ -42,16 +43,16 @@ class BudgetServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BudgetServiceAsyncStub: ...
     GetSessionUsage: _grpc.UnaryUnaryMultiCallable[_budget_pb2.GetSessionUsageRequest, _budget_pb2.GetSessionUsageResponse]
-    """Returns what a session and its family have used, and the budgets that they share. Runs that have
-    not ended count in the budgets only.
+    """Returns what a session and its family have used, and the budgets that they share. Runs that
+    have not ended count in the budgets only.
     """
     UpdateBudget: _grpc.UnaryUnaryMultiCallable[_budget_pb2.UpdateBudgetRequest, _budget_pb2.UpdateBudgetResponse]
-    """Changes the limits of the budget of a session. If that makes room, the runs that wait for it are
-    queued within a second (hundreds of them take longer), and any runner goes on with them. No run
-    can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that have
-    begun, too.
-    - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals it
-      stops the family.
+    """Changes the limits of the budget of a session. If that makes room, the runs that wait for it
+    are queued within a second (hundreds of them take longer), and any runner goes on with them. No
+    run can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that
+    have begun, too.
+    - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals
+      it stops the family.
     - BUDGET_MISSING if the session was spawned without a budget: nothing of it was counted.
     - ETAG_DIFFERS if the limits changed since. Without an etag the last of two changes holds.
     """
@@ -59,8 +60,8 @@ class BudgetServiceStub:
     """Gives a run up that was refused a model call with SESSION_BUDGET_EXCEEDED: it is WAITING_BUDGET
     without a lease, and its deadline waits too. When the budget has room it is queued. The attempt
     is not counted. Called with the token of the run, like the RPCs of RunService.
-    - The run is returned as RUNNING, and stays held, if every budget has room by now: call the model
-      again.
+    - The run is returned as RUNNING, and stays held, if every budget has room by now: call the
+      model again.
     - A run whose budget has a `max_wait` of 0 ends as FAILED. A run that a caller interrupted ends
       as INTERRUPTED.
     - RUN_QUEUE_FULL if as many runs of the tenant wait for people and budgets as may wait for
@@ -72,12 +73,13 @@ class BudgetServiceStub:
     SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
     limits.
     - Earlier calls of the run that nothing has reported yet count with the most that they may use,
-      until they are reported, and so do those of runs of the family that no runner holds any more: a
-      run that makes calls at the same time cannot exceed a budget by more than one of them.
-    - A call that is not reported within `expires_in` counts with the most that it may use, for good.
+      until they are reported, and so do those of runs of the family that no runner holds any more:
+      a run that makes calls at the same time cannot exceed a budget by more than one of them.
+    - A call that is not reported within `expires_in` counts with the most that it may use, for
+      good.
     - A repeat with the same `call_id` changes nothing, also when the call was reported since.
-    - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of a session without a budget is admitted, and
-      nothing is counted.
+    - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of
+      a session without a budget is admitted, and nothing is counted.
     """
     RecordModelCall: _grpc.UnaryUnaryMultiCallable[_budget_service_pb2.RecordModelCallRequest, _budget_service_pb2.RecordModelCallResponse]
     """Counts what a call has used, once. It counts also if the run or the session has ended since. A
@@ -87,26 +89,27 @@ class BudgetServiceStub:
 @_typing.type_check_only
 class BudgetServiceAsyncStub(BudgetServiceStub):
     """Budgets of sessions and their families, and what was used of them. SpawnSession sets a budget.
-    - A budget is shared: each model call of a run counts in the budget of its session, if it has one,
-      and in those of all its ancestors. A call begins only if none of them has a limit that is reached.
+    - A budget is shared: each model call of a run counts in the budget of its session, if it has
+      one, and in those of all its ancestors. A call begins only if none of them has a limit that is
+      reached.
     - The router asks before each model call of such a run (AdmitModelCall) and reports what it used
       (RecordModelCall), so a worker cannot spend past a budget.
-    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go on
-      when the limit is raised.
+    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go
+      on when the limit is raised.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetSessionUsage: _aio.UnaryUnaryMultiCallable[_budget_pb2.GetSessionUsageRequest, _budget_pb2.GetSessionUsageResponse]  # type: ignore[assignment]
-    """Returns what a session and its family have used, and the budgets that they share. Runs that have
-    not ended count in the budgets only.
+    """Returns what a session and its family have used, and the budgets that they share. Runs that
+    have not ended count in the budgets only.
     """
     UpdateBudget: _aio.UnaryUnaryMultiCallable[_budget_pb2.UpdateBudgetRequest, _budget_pb2.UpdateBudgetResponse]  # type: ignore[assignment]
-    """Changes the limits of the budget of a session. If that makes room, the runs that wait for it are
-    queued within a second (hundreds of them take longer), and any runner goes on with them. No run
-    can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that have
-    begun, too.
-    - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals it
-      stops the family.
+    """Changes the limits of the budget of a session. If that makes room, the runs that wait for it
+    are queued within a second (hundreds of them take longer), and any runner goes on with them. No
+    run can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that
+    have begun, too.
+    - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals
+      it stops the family.
     - BUDGET_MISSING if the session was spawned without a budget: nothing of it was counted.
     - ETAG_DIFFERS if the limits changed since. Without an etag the last of two changes holds.
     """
@@ -114,8 +117,8 @@ class BudgetServiceAsyncStub(BudgetServiceStub):
     """Gives a run up that was refused a model call with SESSION_BUDGET_EXCEEDED: it is WAITING_BUDGET
     without a lease, and its deadline waits too. When the budget has room it is queued. The attempt
     is not counted. Called with the token of the run, like the RPCs of RunService.
-    - The run is returned as RUNNING, and stays held, if every budget has room by now: call the model
-      again.
+    - The run is returned as RUNNING, and stays held, if every budget has room by now: call the
+      model again.
     - A run whose budget has a `max_wait` of 0 ends as FAILED. A run that a caller interrupted ends
       as INTERRUPTED.
     - RUN_QUEUE_FULL if as many runs of the tenant wait for people and budgets as may wait for
@@ -127,12 +130,13 @@ class BudgetServiceAsyncStub(BudgetServiceStub):
     SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
     limits.
     - Earlier calls of the run that nothing has reported yet count with the most that they may use,
-      until they are reported, and so do those of runs of the family that no runner holds any more: a
-      run that makes calls at the same time cannot exceed a budget by more than one of them.
-    - A call that is not reported within `expires_in` counts with the most that it may use, for good.
+      until they are reported, and so do those of runs of the family that no runner holds any more:
+      a run that makes calls at the same time cannot exceed a budget by more than one of them.
+    - A call that is not reported within `expires_in` counts with the most that it may use, for
+      good.
     - A repeat with the same `call_id` changes nothing, also when the call was reported since.
-    - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of a session without a budget is admitted, and
-      nothing is counted.
+    - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of
+      a session without a budget is admitted, and nothing is counted.
     """
     RecordModelCall: _aio.UnaryUnaryMultiCallable[_budget_service_pb2.RecordModelCallRequest, _budget_service_pb2.RecordModelCallResponse]  # type: ignore[assignment]
     """Counts what a call has used, once. It counts also if the run or the session has ended since. A
@@ -141,12 +145,13 @@ class BudgetServiceAsyncStub(BudgetServiceStub):
 
 class BudgetServiceServicer(metaclass=_abc_1.ABCMeta):
     """Budgets of sessions and their families, and what was used of them. SpawnSession sets a budget.
-    - A budget is shared: each model call of a run counts in the budget of its session, if it has one,
-      and in those of all its ancestors. A call begins only if none of them has a limit that is reached.
+    - A budget is shared: each model call of a run counts in the budget of its session, if it has
+      one, and in those of all its ancestors. A call begins only if none of them has a limit that is
+      reached.
     - The router asks before each model call of such a run (AdmitModelCall) and reports what it used
       (RecordModelCall), so a worker cannot spend past a budget.
-    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go on
-      when the limit is raised.
+    - When a limit is reached, runs do not fail: they become WAITING_BUDGET without a runner, and go
+      on when the limit is raised.
     """
 
     @_abc_1.abstractmethod
@@ -155,8 +160,8 @@ class BudgetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _budget_pb2.GetSessionUsageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_budget_pb2.GetSessionUsageResponse, _abc.Awaitable[_budget_pb2.GetSessionUsageResponse]]:
-        """Returns what a session and its family have used, and the budgets that they share. Runs that have
-        not ended count in the budgets only.
+        """Returns what a session and its family have used, and the budgets that they share. Runs that
+        have not ended count in the budgets only.
         """
 
     @_abc_1.abstractmethod
@@ -165,12 +170,12 @@ class BudgetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _budget_pb2.UpdateBudgetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_budget_pb2.UpdateBudgetResponse, _abc.Awaitable[_budget_pb2.UpdateBudgetResponse]]:
-        """Changes the limits of the budget of a session. If that makes room, the runs that wait for it are
-        queued within a second (hundreds of them take longer), and any runner goes on with them. No run
-        can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that have
-        begun, too.
-        - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals it
-          stops the family.
+        """Changes the limits of the budget of a session. If that makes room, the runs that wait for it
+        are queued within a second (hundreds of them take longer), and any runner goes on with them. No
+        run can call it, so no agent raises its own budget. A changed `max_wait` holds for waits that
+        have begun, too.
+        - BUDGET_BELOW_USAGE for a limit that changes and would be below what is used. One that equals
+          it stops the family.
         - BUDGET_MISSING if the session was spawned without a budget: nothing of it was counted.
         - ETAG_DIFFERS if the limits changed since. Without an etag the last of two changes holds.
         """
@@ -184,8 +189,8 @@ class BudgetServiceServicer(metaclass=_abc_1.ABCMeta):
         """Gives a run up that was refused a model call with SESSION_BUDGET_EXCEEDED: it is WAITING_BUDGET
         without a lease, and its deadline waits too. When the budget has room it is queued. The attempt
         is not counted. Called with the token of the run, like the RPCs of RunService.
-        - The run is returned as RUNNING, and stays held, if every budget has room by now: call the model
-          again.
+        - The run is returned as RUNNING, and stays held, if every budget has room by now: call the
+          model again.
         - A run whose budget has a `max_wait` of 0 ends as FAILED. A run that a caller interrupted ends
           as INTERRUPTED.
         - RUN_QUEUE_FULL if as many runs of the tenant wait for people and budgets as may wait for
@@ -203,12 +208,13 @@ class BudgetServiceServicer(metaclass=_abc_1.ABCMeta):
         SESSION_BUDGET_EXCEEDED if a limit is reached; the facts name the session of the budget and the
         limits.
         - Earlier calls of the run that nothing has reported yet count with the most that they may use,
-          until they are reported, and so do those of runs of the family that no runner holds any more: a
-          run that makes calls at the same time cannot exceed a budget by more than one of them.
-        - A call that is not reported within `expires_in` counts with the most that it may use, for good.
+          until they are reported, and so do those of runs of the family that no runner holds any more:
+          a run that makes calls at the same time cannot exceed a budget by more than one of them.
+        - A call that is not reported within `expires_in` counts with the most that it may use, for
+          good.
         - A repeat with the same `call_id` changes nothing, also when the call was reported since.
-        - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of a session without a budget is admitted, and
-          nothing is counted.
+        - RUN_LEASE_LOST for a run that no runner holds, or one that is held at another epoch. A run of
+          a session without a budget is admitted, and nothing is counted.
         """
 
     @_abc_1.abstractmethod

@@ -26,8 +26,8 @@ class OutputSet(_message.Message):
     """Files that a run published: what it has made, for its parent, for people and for other sessions.
     They are stored like attachments, under the limits of the tenant's attachments. They live as long
     as their session, whatever its cleanup says, and no longer than the tenant's `retention`.
-    - Read a file with ReadFile or CreateDownloadUrl of AttachmentBlobService. The runs of the session
-      and of its ancestors may read it, and every client of the tenant.
+    - Read a file with ReadFile or CreateDownloadUrl of AttachmentBlobService. The runs of the
+      session and of its ancestors may read it, and every client of the tenant.
     - Give a file to another session with `SpawnSessionRequest.references`.
     """
 
@@ -155,14 +155,14 @@ class ListOutputSetsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of output sets on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     run_id: _builtins.str
     """Return only the output sets of this run. Empty means those of all runs of the session."""
     request_id: _builtins.str
-    """Return only output sets that were published with this request_id: each run has one at most. Empty
-    means all.
+    """Return only output sets that were published with this request_id: each run has one at most.
+    Empty means all.
     """
     def __init__(
         self,

@@ -36,8 +36,8 @@ class _InterruptEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Interrupt.V
     INTERRUPT_UNSPECIFIED: _Interrupt.ValueType  # 0
     """Nothing: go on."""
     INTERRUPT_TURN: _Interrupt.ValueType  # 1
-    """The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools, keep
-    what was said, read the inbox and go on. It is over when the message is acknowledged.
+    """The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools,
+    keep what was said, read the inbox and go on. It is over when the message is acknowledged.
     """
     INTERRUPT_RUN: _Interrupt.ValueType  # 2
     """The run: cancel the model call and the tools, keep what was said and call EndInterruptedRun. It
@@ -45,13 +45,13 @@ class _InterruptEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Interrupt.V
     """
 
 class Interrupt(_Interrupt, metaclass=_InterruptEnumTypeWrapper):
-    """What a caller asked a run to stop."""
+    """The work that a caller asked a run to stop."""
 
 INTERRUPT_UNSPECIFIED: Interrupt.ValueType  # 0
 """Nothing: go on."""
 INTERRUPT_TURN: Interrupt.ValueType  # 1
-"""The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools, keep
-what was said, read the inbox and go on. It is over when the message is acknowledged.
+"""The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools,
+keep what was said, read the inbox and go on. It is over when the message is acknowledged.
 """
 INTERRUPT_RUN: Interrupt.ValueType  # 2
 """The run: cancel the model call and the tools, keep what was said and call EndInterruptedRun. It
@@ -81,7 +81,7 @@ class ClaimRunsRequest(_message.Message):
     """
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """How long to wait for the first run. Absent means no waiting."""
+        """The longest wait for the first run. Absent means no waiting."""
 
     @_builtins.property
     def runtimes(self) -> _containers.RepeatedScalarFieldContainer[_session_pb2.Runtime.ValueType]:
@@ -275,7 +275,7 @@ class HeartbeatRunResponse(_message.Message):
     call. Empty means that the last token remains the one to use.
     """
     interrupt: Global___Interrupt.ValueType
-    """What to stop, if anything."""
+    """The work to stop, if any."""
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """The new end of the lease."""
@@ -346,8 +346,8 @@ class ListInboxRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of messages on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -609,7 +609,7 @@ class Revision(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     MAX_REVISION_COUNT_FIELD_NUMBER: _builtins.int
     instruction: _builtins.str
-    """What to change. The transcript already has it."""
+    """The change that is wanted. The transcript already has it."""
     number: _builtins.int
     """The number of this revision in the run, from 1."""
     max_revision_count: _builtins.int
@@ -818,7 +818,7 @@ class ReleaseDelay(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     MIN_PAUSE_FIELD_NUMBER: _builtins.int
     reason: _reason_pb2.Reason.ValueType
-    """What is unavailable, such as DEPENDENCY_UNAVAILABLE or RUNNER_DISK_FULL."""
+    """The reason of the delay, such as DEPENDENCY_UNAVAILABLE or RUNNER_DISK_FULL."""
     message: _builtins.str
     """One line for people, without content and secrets. Masked if the tenant masks secrets."""
     @_builtins.property

@@ -30,9 +30,9 @@ if _version_not_supported:
 
 class RunServiceStub:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
-    called with the run token and acts on that run: no request names a run, so a runner reaches only
-    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC
+    is called with the run token and acts on that run: no request names a run, so a runner reaches
+    only runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
     CALLER_NOT_ALLOWED.
     """
 
@@ -111,9 +111,9 @@ class RunServiceStub:
 
 class RunServiceServicer:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
-    called with the run token and acts on that run: no request names a run, so a runner reaches only
-    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC
+    is called with the run token and acts on that run: no request names a run, so a runner reaches
+    only runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
     CALLER_NOT_ALLOWED.
     """
 
@@ -125,11 +125,11 @@ class RunServiceServicer:
         - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
         a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         - The call waits up to `wait` for the first run. It returns an empty list if none came.
-        - A token that names tenants or agents has at most 16 calls at a time at a replica. Further ones
-        are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
+        - A token that names tenants or agents has at most 16 calls at a time at a replica. Further
+        ones are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
         - A claimed run is RUNNING, with epoch + 1 and a lease.
-        - The claim is a further attempt, unless the lease of the last runner expired and the service has
-        not been serving for as long as a lease lasts: that runner may only have met an outage.
+        - The claim is a further attempt, unless the lease of the last runner expired and the service
+        has not been serving for as long as a lease lasts: that runner may only have met an outage.
         - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
         - If the caller disconnects before the response is sent, its runs return to the queue and the
         attempt is not counted. If the response is lost afterwards, the lease expires.
@@ -160,9 +160,9 @@ class RunServiceServicer:
     def WatchRunChanges(self, request, context):
         """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
         leases of all runs now, to learn which and how. It is a hint that saves the time until the next
-        heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-        heartbeats. The first response comes at once. The stream ends after some minutes, and when the
-        replica is stopped: open it again.
+        heartbeat. Some come without a cause, and one can be lost with the connection, so go on with
+        the heartbeats. The first response comes at once. The stream ends after some minutes, and when
+        the replica is stopped: open it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -178,8 +178,8 @@ class RunServiceServicer:
         - A token continues behind the last message of its page, whether or not that message has been
         acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
         for the first page again, without a token.
-        - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
-        token returns none.
+        - Messages that come meanwhile may be on no later page. The inbox is empty once a call without
+        a token returns none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -250,10 +250,10 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RequestApproval(self, request, context):
-        """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
-        it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
-        its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
-        counted.
+        """Lets a person decide on a call of a tool, or answer a question, and gives the run up until
+        then: it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision,
+        or when its time is over, the run is queued, and its next runner asks TakeDecision. The attempt
+        is not counted.
         - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
         - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
         waits, the approval is WITHDRAWN and the run queued at once.
@@ -268,13 +268,13 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PublishFiles(self, request, context):
-        """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
-        and they stay when the run fails. The parent reads their names with the result of the run.
+        """Publishes files of the run: see OutputSet. They are durable and can be read from the response
+        on, and they stay when the run fails. The parent reads their names with the result of the run.
         - A repeat with the same request_id and the same files returns the same answer, also at another
         epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
         ATTACHMENT_SET_STATE if they were released since.
-        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
-        after 1,000 calls with different request_ids.
+        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run,
+        and after 1,000 calls with different request_ids.
         - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -282,8 +282,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TakeDecision(self, request, context):
-        """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
-        each call without a result before anything else is done with it, if the claim has an
+        """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it
+        for each call without a result before anything else is done with it, if the claim has an
         `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -291,16 +291,16 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRun(self, request, context):
-        """Returns the run to the queue, for a runner that must stop, or that cannot work because something
-        it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
-        The lease may have run out, as long as no other runner has claimed the run. If one has, the call
-        is refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
+        """Returns the run to the queue, for a runner that must stop, or that cannot work because
+        something it needs is unavailable. The attempt is not counted. Idempotent at one epoch. The
+        lease may have run out, as long as no other runner has claimed the run. If one has, the call is
+        refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
         the runner was cut off and not lost.
 
         Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
         about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-        claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
-        is not queued but ends as INTERRUPTED.
+        claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller
+        interrupted is not queued but ends as INTERRUPTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -384,9 +384,9 @@ def add_RunServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RunService:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
-    called with the run token and acts on that run: no request names a run, so a runner reaches only
-    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC
+    is called with the run token and acts on that run: no request names a run, so a runner reaches
+    only runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
     CALLER_NOT_ALLOWED.
     """
 

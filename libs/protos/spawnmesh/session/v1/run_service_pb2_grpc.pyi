@@ -31,9 +31,9 @@ GRPC_VERSION: str
 
 class RunServiceStub:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
-    called with the run token and acts on that run: no request names a run, so a runner reaches only
-    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC
+    is called with the run token and acts on that run: no request names a run, so a runner reaches
+    only runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
     CALLER_NOT_ALLOWED.
     """
 
@@ -49,11 +49,11 @@ class RunServiceStub:
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
-    - A token that names tenants or agents has at most 16 calls at a time at a replica. Further ones
-      are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
+    - A token that names tenants or agents has at most 16 calls at a time at a replica. Further
+      ones are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
-    - The claim is a further attempt, unless the lease of the last runner expired and the service has
-      not been serving for as long as a lease lasts: that runner may only have met an outage.
+    - The claim is a further attempt, unless the lease of the last runner expired and the service
+      has not been serving for as long as a lease lasts: that runner may only have met an outage.
     - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
     - If the caller disconnects before the response is sent, its runs return to the queue and the
       attempt is not counted. If the response is lost afterwards, the lease expires.
@@ -76,9 +76,9 @@ class RunServiceStub:
     WatchRunChanges: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunChangesRequest, _run_service_pb2.WatchRunChangesResponse]
     """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
     leases of all runs now, to learn which and how. It is a hint that saves the time until the next
-    heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-    heartbeats. The first response comes at once. The stream ends after some minutes, and when the
-    replica is stopped: open it again.
+    heartbeat. Some come without a cause, and one can be lost with the connection, so go on with
+    the heartbeats. The first response comes at once. The stream ends after some minutes, and when
+    the replica is stopped: open it again.
     """
     ListInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]
     """Returns the messages that no run has acknowledged, oldest first, page by page: results of
@@ -90,8 +90,8 @@ class RunServiceStub:
     - A token continues behind the last message of its page, whether or not that message has been
       acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
       for the first page again, without a token.
-    - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
-      token returns none.
+    - Messages that come meanwhile may be on no later page. The inbox is empty once a call without
+      a token returns none.
     """
     AcknowledgeInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.AcknowledgeInboxRequest, _run_service_pb2.AcknowledgeInboxResponse]
     """Removes messages from the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun."""
@@ -137,10 +137,10 @@ class RunServiceStub:
     not interrupted or that has ended otherwise.
     """
     RequestApproval: _grpc.UnaryUnaryMultiCallable[_approval_pb2.RequestApprovalRequest, _approval_pb2.RequestApprovalResponse]
-    """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
-    it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
-    its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
-    counted.
+    """Lets a person decide on a call of a tool, or answer a question, and gives the run up until
+    then: it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision,
+    or when its time is over, the run is queued, and its next runner asks TakeDecision. The attempt
+    is not counted.
     - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
     - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
       waits, the approval is WITHDRAWN and the run queued at once.
@@ -151,39 +151,39 @@ class RunServiceStub:
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
     """
     PublishFiles: _grpc.UnaryUnaryMultiCallable[_output_pb2.PublishFilesRequest, _output_pb2.PublishFilesResponse]
-    """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
-    and they stay when the run fails. The parent reads their names with the result of the run.
+    """Publishes files of the run: see OutputSet. They are durable and can be read from the response
+    on, and they stay when the run fails. The parent reads their names with the result of the run.
     - A repeat with the same request_id and the same files returns the same answer, also at another
       epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
       ATTACHMENT_SET_STATE if they were released since.
-    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
-      after 1,000 calls with different request_ids.
+    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run,
+      and after 1,000 calls with different request_ids.
     - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
     """
     TakeDecision: _grpc.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]
-    """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
-    each call without a result before anything else is done with it, if the claim has an
+    """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it
+    for each call without a result before anything else is done with it, if the claim has an
     `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
     """
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]
-    """Returns the run to the queue, for a runner that must stop, or that cannot work because something
-    it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
-    The lease may have run out, as long as no other runner has claimed the run. If one has, the call
-    is refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
+    """Returns the run to the queue, for a runner that must stop, or that cannot work because
+    something it needs is unavailable. The attempt is not counted. Idempotent at one epoch. The
+    lease may have run out, as long as no other runner has claimed the run. If one has, the call is
+    refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
     the runner was cut off and not lost.
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-    claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
-    is not queued but ends as INTERRUPTED.
+    claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller
+    interrupted is not queued but ends as INTERRUPTED.
     """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
-    called with the run token and acts on that run: no request names a run, so a runner reaches only
-    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC
+    is called with the run token and acts on that run: no request names a run, so a runner reaches
+    only runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
     CALLER_NOT_ALLOWED.
     """
 
@@ -196,11 +196,11 @@ class RunServiceAsyncStub(RunServiceStub):
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
-    - A token that names tenants or agents has at most 16 calls at a time at a replica. Further ones
-      are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
+    - A token that names tenants or agents has at most 16 calls at a time at a replica. Further
+      ones are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
-    - The claim is a further attempt, unless the lease of the last runner expired and the service has
-      not been serving for as long as a lease lasts: that runner may only have met an outage.
+    - The claim is a further attempt, unless the lease of the last runner expired and the service
+      has not been serving for as long as a lease lasts: that runner may only have met an outage.
     - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
     - If the caller disconnects before the response is sent, its runs return to the queue and the
       attempt is not counted. If the response is lost afterwards, the lease expires.
@@ -223,9 +223,9 @@ class RunServiceAsyncStub(RunServiceStub):
     WatchRunChanges: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunChangesRequest, _run_service_pb2.WatchRunChangesResponse]  # type: ignore[assignment]
     """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
     leases of all runs now, to learn which and how. It is a hint that saves the time until the next
-    heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-    heartbeats. The first response comes at once. The stream ends after some minutes, and when the
-    replica is stopped: open it again.
+    heartbeat. Some come without a cause, and one can be lost with the connection, so go on with
+    the heartbeats. The first response comes at once. The stream ends after some minutes, and when
+    the replica is stopped: open it again.
     """
     ListInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]  # type: ignore[assignment]
     """Returns the messages that no run has acknowledged, oldest first, page by page: results of
@@ -237,8 +237,8 @@ class RunServiceAsyncStub(RunServiceStub):
     - A token continues behind the last message of its page, whether or not that message has been
       acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
       for the first page again, without a token.
-    - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
-      token returns none.
+    - Messages that come meanwhile may be on no later page. The inbox is empty once a call without
+      a token returns none.
     """
     AcknowledgeInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.AcknowledgeInboxRequest, _run_service_pb2.AcknowledgeInboxResponse]  # type: ignore[assignment]
     """Removes messages from the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun."""
@@ -284,10 +284,10 @@ class RunServiceAsyncStub(RunServiceStub):
     not interrupted or that has ended otherwise.
     """
     RequestApproval: _aio.UnaryUnaryMultiCallable[_approval_pb2.RequestApprovalRequest, _approval_pb2.RequestApprovalResponse]  # type: ignore[assignment]
-    """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
-    it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
-    its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
-    counted.
+    """Lets a person decide on a call of a tool, or answer a question, and gives the run up until
+    then: it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision,
+    or when its time is over, the run is queued, and its next runner asks TakeDecision. The attempt
+    is not counted.
     - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
     - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
       waits, the approval is WITHDRAWN and the run queued at once.
@@ -298,38 +298,38 @@ class RunServiceAsyncStub(RunServiceStub):
     - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
     """
     PublishFiles: _aio.UnaryUnaryMultiCallable[_output_pb2.PublishFilesRequest, _output_pb2.PublishFilesResponse]  # type: ignore[assignment]
-    """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
-    and they stay when the run fails. The parent reads their names with the result of the run.
+    """Publishes files of the run: see OutputSet. They are durable and can be read from the response
+    on, and they stay when the run fails. The parent reads their names with the result of the run.
     - A repeat with the same request_id and the same files returns the same answer, also at another
       epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
       ATTACHMENT_SET_STATE if they were released since.
-    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
-      after 1,000 calls with different request_ids.
+    - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run,
+      and after 1,000 calls with different request_ids.
     - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
     """
     TakeDecision: _aio.UnaryUnaryMultiCallable[_approval_pb2.TakeDecisionRequest, _approval_pb2.TakeDecisionResponse]  # type: ignore[assignment]
-    """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
-    each call without a result before anything else is done with it, if the claim has an
+    """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it
+    for each call without a result before anything else is done with it, if the claim has an
     `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
     """
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
-    """Returns the run to the queue, for a runner that must stop, or that cannot work because something
-    it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
-    The lease may have run out, as long as no other runner has claimed the run. If one has, the call
-    is refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
+    """Returns the run to the queue, for a runner that must stop, or that cannot work because
+    something it needs is unavailable. The attempt is not counted. Idempotent at one epoch. The
+    lease may have run out, as long as no other runner has claimed the run. If one has, the call is
+    refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
     the runner was cut off and not lost.
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-    claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
-    is not queued but ends as INTERRUPTED.
+    claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller
+    interrupted is not queued but ends as INTERRUPTED.
     """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
-    called with the run token and acts on that run: no request names a run, so a runner reaches only
-    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC
+    is called with the run token and acts on that run: no request names a run, so a runner reaches
+    only runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
     CALLER_NOT_ALLOWED.
     """
 
@@ -346,11 +346,11 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
           a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         - The call waits up to `wait` for the first run. It returns an empty list if none came.
-        - A token that names tenants or agents has at most 16 calls at a time at a replica. Further ones
-          are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
+        - A token that names tenants or agents has at most 16 calls at a time at a replica. Further
+          ones are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
         - A claimed run is RUNNING, with epoch + 1 and a lease.
-        - The claim is a further attempt, unless the lease of the last runner expired and the service has
-          not been serving for as long as a lease lasts: that runner may only have met an outage.
+        - The claim is a further attempt, unless the lease of the last runner expired and the service
+          has not been serving for as long as a lease lasts: that runner may only have met an outage.
         - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
         - If the caller disconnects before the response is sent, its runs return to the queue and the
           attempt is not counted. If the response is lost afterwards, the lease expires.
@@ -385,9 +385,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunChangesResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunChangesResponse]]:
         """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
         leases of all runs now, to learn which and how. It is a hint that saves the time until the next
-        heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-        heartbeats. The first response comes at once. The stream ends after some minutes, and when the
-        replica is stopped: open it again.
+        heartbeat. Some come without a cause, and one can be lost with the connection, so go on with
+        the heartbeats. The first response comes at once. The stream ends after some minutes, and when
+        the replica is stopped: open it again.
         """
 
     @_abc_1.abstractmethod
@@ -405,8 +405,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         - A token continues behind the last message of its page, whether or not that message has been
           acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
           for the first page again, without a token.
-        - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
-          token returns none.
+        - Messages that come meanwhile may be on no later page. The inbox is empty once a call without
+          a token returns none.
         """
 
     @_abc_1.abstractmethod
@@ -488,10 +488,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _approval_pb2.RequestApprovalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_approval_pb2.RequestApprovalResponse, _abc.Awaitable[_approval_pb2.RequestApprovalResponse]]:
-        """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
-        it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
-        its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
-        counted.
+        """Lets a person decide on a call of a tool, or answer a question, and gives the run up until
+        then: it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision,
+        or when its time is over, the run is queued, and its next runner asks TakeDecision. The attempt
+        is not counted.
         - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
         - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
           waits, the approval is WITHDRAWN and the run queued at once.
@@ -508,13 +508,13 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _output_pb2.PublishFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_output_pb2.PublishFilesResponse, _abc.Awaitable[_output_pb2.PublishFilesResponse]]:
-        """Publishes files of the run: see OutputSet. They are durable and can be read from the response on,
-        and they stay when the run fails. The parent reads their names with the result of the run.
+        """Publishes files of the run: see OutputSet. They are durable and can be read from the response
+        on, and they stay when the run fails. The parent reads their names with the result of the run.
         - A repeat with the same request_id and the same files returns the same answer, also at another
           epoch; with other files REQUEST_ID_REUSED, and those of the first call are published.
           ATTACHMENT_SET_STATE if they were released since.
-        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run, and
-          after 1,000 calls with different request_ids.
+        - The refusals of files are those of a spawn. INVALID_REQUEST after 100 output sets of a run,
+          and after 1,000 calls with different request_ids.
         - RUN_STATE for a run that is not RUNNING. RUN_LEASE_LOST as for HeartbeatRun.
         """
 
@@ -524,8 +524,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _approval_pb2.TakeDecisionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_approval_pb2.TakeDecisionResponse, _abc.Awaitable[_approval_pb2.TakeDecisionResponse]]:
-        """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
-        each call without a result before anything else is done with it, if the claim has an
+        """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it
+        for each call without a result before anything else is done with it, if the claim has an
         `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
         """
 
@@ -535,16 +535,16 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReleaseRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ReleaseRunResponse, _abc.Awaitable[_run_service_pb2.ReleaseRunResponse]]:
-        """Returns the run to the queue, for a runner that must stop, or that cannot work because something
-        it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
-        The lease may have run out, as long as no other runner has claimed the run. If one has, the call
-        is refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
+        """Returns the run to the queue, for a runner that must stop, or that cannot work because
+        something it needs is unavailable. The attempt is not counted. Idempotent at one epoch. The
+        lease may have run out, as long as no other runner has claimed the run. If one has, the call is
+        refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
         the runner was cut off and not lost.
 
         Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
         about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-        claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
-        is not queued but ends as INTERRUPTED.
+        claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller
+        interrupted is not queued but ends as INTERRUPTED.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

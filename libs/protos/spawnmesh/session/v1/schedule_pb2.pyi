@@ -41,7 +41,7 @@ class _OverlapPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Overlap
     """The earlier sessions are killed as by KillSession, and then another one is spawned."""
 
 class OverlapPolicy(_OverlapPolicy, metaclass=_OverlapPolicyEnumTypeWrapper):
-    """What happens at a due time while a session of an earlier firing goes on: its newest run has not
+    """The rule for a due time while a session of an earlier firing goes on: its newest run has not
     ended. The newest 20 sessions of the schedule count, also those of RunSchedule.
     """
 
@@ -73,7 +73,7 @@ class _CatchUpPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CatchUp
     """The newest 100 are fired one after the other, oldest first, by the overlap policy."""
 
 class CatchUpPolicy(_CatchUpPolicy, metaclass=_CatchUpPolicyEnumTypeWrapper):
-    """What happens with due times that were found more than a minute late: no worker of the mesh was
+    """The rule for due times that were found more than a minute late: no worker of the mesh was
     running, the tenant's own spawns held its places, or the clock of the database was set forward.
     """
 
@@ -159,9 +159,9 @@ class Schedule(_message.Message):
     for a name that it does not have.
     """
     overlap: Global___OverlapPolicy.ValueType
-    """What happens while the session of an earlier firing goes on."""
+    """The rule while the session of an earlier firing goes on."""
     catch_up: Global___CatchUpPolicy.ValueType
-    """What happens with due times that were missed."""
+    """The rule for due times that were missed."""
     paused: _builtins.bool
     """It is paused: due times pass without a firing, and are not missed. An attempt in progress is
     finished. Ignored in requests.
@@ -272,11 +272,13 @@ class ScheduledSpawn(_message.Message):
     """The level of thinking, instead of the agent's."""
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
-        """How long each run may take, from the time it is queued. Absent means one hour."""
+        """The time limit of each run, from the time it is queued. Absent means one hour."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What to find the sessions by. The key `schedule` is set to the name of the schedule."""
+        """The labels by which to find the sessions. The key `schedule` is set to the name of the
+        schedule.
+        """
 
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.ReferencedFile]:
@@ -284,7 +286,7 @@ class ScheduledSpawn(_message.Message):
 
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
-        """What each session and all its descendants may use together."""
+        """The limits of each session and all its descendants together."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class _SessionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionMo
     """The session stays open for more messages after each run."""
 
 class SessionMode(_SessionMode, metaclass=_SessionModeEnumTypeWrapper):
-    """How long a session stays open."""
+    """The life of a session."""
 
 SESSION_MODE_UNSPECIFIED: SessionMode.ValueType  # 0
 """Means RUN."""
@@ -65,7 +65,7 @@ class _ContextModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextMo
     """
 
 class ContextMode(_ContextMode, metaclass=_ContextModeEnumTypeWrapper):
-    """What a new session knows of its parent."""
+    """The knowledge that a new session has of its parent."""
 
 CONTEXT_MODE_UNSPECIFIED: ContextMode.ValueType  # 0
 """Means ISOLATED."""
@@ -91,7 +91,7 @@ class _CleanupEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Cleanup.Value
     """Attachments are kept if the tenant has `retain_on_session_keep`."""
 
 class Cleanup(_Cleanup, metaclass=_CleanupEnumTypeWrapper):
-    """What happens to the session's files at its end."""
+    """The rule for the session's files at its end."""
 
 CLEANUP_UNSPECIFIED: Cleanup.ValueType  # 0
 """Means DELETE."""
@@ -196,8 +196,8 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once. RUNNING ->
-    WAITING_APPROVAL -> QUEUED while a person decides, and RUNNING -> WAITING_BUDGET -> QUEUED until a
-    budget is raised.
+    WAITING_APPROVAL -> QUEUED while a person decides, and RUNNING -> WAITING_BUDGET -> QUEUED until
+    a budget is raised.
     """
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
@@ -242,7 +242,7 @@ class _SessionViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionVi
     """Everything, as GetSession returns it."""
 
 class SessionView(_SessionView, metaclass=_SessionViewEnumTypeWrapper):
-    """How much of a session a list returns."""
+    """The part of a session that a list returns."""
 
 SESSION_VIEW_UNSPECIFIED: SessionView.ValueType  # 0
 """Means BASIC."""
@@ -303,8 +303,8 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     SESSION_EVENT_KIND_CHILD_SPAWNED: _SessionEventKind.ValueType  # 10
     """A child was spawned, and is being provisioned. `detail` names its agent."""
     SESSION_EVENT_KIND_MODEL_FAILED: _SessionEventKind.ValueType  # 11
-    """A model failed, and another one or the same is called next, or the run fails. `detail` names the
-    model and the reason.
+    """A model failed, and another one or the same is called next, or the run fails. `detail` names
+    the model and the reason.
     """
     SESSION_EVENT_KIND_HOOK_DECIDED: _SessionEventKind.ValueType  # 12
     """Plugins changed a step of the run: its model, its prompt or a call of a tool. Or they declared
@@ -340,8 +340,8 @@ SESSION_EVENT_KIND_BUDGET_CHANGED: SessionEventKind.ValueType  # 9
 SESSION_EVENT_KIND_CHILD_SPAWNED: SessionEventKind.ValueType  # 10
 """A child was spawned, and is being provisioned. `detail` names its agent."""
 SESSION_EVENT_KIND_MODEL_FAILED: SessionEventKind.ValueType  # 11
-"""A model failed, and another one or the same is called next, or the run fails. `detail` names the
-model and the reason.
+"""A model failed, and another one or the same is called next, or the run fails. `detail` names
+the model and the reason.
 """
 SESSION_EVENT_KIND_HOOK_DECIDED: SessionEventKind.ValueType  # 12
 """Plugins changed a step of the run: its model, its prompt or a call of a tool. Or they declared
@@ -415,27 +415,27 @@ class Session(_message.Message):
     depth: _builtins.int
     """The depth in the family. A session without a parent has depth 0."""
     mode: Global___SessionMode.ValueType
-    """How long the session stays open."""
+    """The life of the session."""
     context: Global___ContextMode.ValueType
-    """What the session knew of its parent."""
+    """The knowledge that the session had of its parent."""
     cleanup: Global___Cleanup.ValueType
-    """What happens to its files."""
+    """The rule for its files."""
     runtime: Global___Runtime.ValueType
     """Which kind of runner executes it."""
     task_hash: _builtins.str
     """SHA-256 of the task, in lower-case hex."""
     trace_id: _builtins.str
-    """The trace of the spawn, its runs and their ends. It starts in the mesh; a `traceparent` that the
-    client sent is a link of its first span, unless the operator trusts the client's issuer with
-    traces.
+    """The trace of the spawn, its runs and their ends. It starts in the mesh; a `traceparent` that
+    the client sent is a link of its first span, unless the operator trusts the client's issuer
+    with traces.
     """
     failure_reason: _reason_pb2.Reason.ValueType
     """For SPAWN_FAILED: the reason. Otherwise unspecified."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """The level of thinking of the spawn. Unspecified if the spawn gave none."""
     agent_version: _builtins.int
-    """The version of the agent when the session was spawned. Runs use the agent as it is when they are
-    claimed: `ClaimedRun.agent.version` says which that is.
+    """The version of the agent when the session was spawned. Runs use the agent as it is when they
+    are claimed: `ClaimedRun.agent.version` says which that is.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -459,7 +459,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What the caller of the spawn gave, for its own use: it never changes, and a filter of
+        """The data that the caller of the spawn gave, for its own use: it never changes, and a filter of
         ListSessions finds it. Children do not inherit it. Runners get it with the session; the mesh
         shows it to no model and no plugin. It is not masked: put no secret in it.
         """
@@ -572,7 +572,7 @@ class Run(_message.Message):
     epoch: _builtins.int
     """The fencing token. It rises by one with each claim, and is unique over all runs of a session."""
     attempt_count: _builtins.int
-    """How often the run was claimed, without the claims that were released or only met an outage of
+    """The number of claims of the run, without the claims that were released or only met an outage of
     the service.
     """
     result_text: _builtins.str
@@ -627,8 +627,8 @@ class Run(_message.Message):
 
     @_builtins.property
     def interrupt_time(self) -> _timestamp_pb2.Timestamp:
-        """When InterruptRun asked the run to end. Until it is INTERRUPTED, its runner is on the way to the
-        next safe point, and no draft becomes its answer any more. Absent if no call did.
+        """When InterruptRun asked the run to end. Until it is INTERRUPTED, its runner is on the way to
+        the next safe point, and no draft becomes its answer any more. Absent if no call did.
         """
 
     def __init__(
@@ -679,7 +679,7 @@ class RunDelay(_message.Message):
     message: _builtins.str
     """One line for people. Secrets are masked if the tenant masks them."""
     count: _builtins.int
-    """How often the run was delayed."""
+    """The number of delays of the run."""
     @_builtins.property
     def not_before_time(self) -> _timestamp_pb2.Timestamp:
         """The run can be claimed again from this time on."""
@@ -720,7 +720,7 @@ class AttachmentReceipt(_message.Message):
     total_bytes: _builtins.int
     """The total size of the files in bytes."""
     rel_dir: _builtins.str
-    """Where the run finds the files, relative to its workspace."""
+    """The folder of the files, relative to the workspace of the run."""
     mount_path: _builtins.str
     """The caller's hint. It is recorded and shown, and never used as a path. Empty if it was ignored."""
     @_builtins.property

@@ -96,12 +96,12 @@ class SpawnSessionRequest(_message.Message):
     """The level of thinking, instead of the agent's."""
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
-        """How long each run may take, from the time it is queued. Absent means one hour."""
+        """The time limit of each run, from the time it is queued. Absent means one hour."""
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
-        """Files to attach. With runtime EXTERNAL no files are allowed: ATTACHMENTS_UNSUPPORTED_RUNTIME. The
-        limit of a tenant is lower, and has a reason of its own.
+        """Files to attach. With runtime EXTERNAL no files are allowed: ATTACHMENTS_UNSUPPORTED_RUNTIME.
+        The limit of a tenant is lower, and has a reason of its own.
         """
 
     @_builtins.property
@@ -117,7 +117,7 @@ class SpawnSessionRequest(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What the caller wants to find the session by, such as the number of a ticket. See
+        """Texts by which the caller finds the session, such as the number of a ticket. See
         `Session.metadata`.
         """
 
@@ -125,13 +125,13 @@ class SpawnSessionRequest(_message.Message):
     def fork(self) -> _session_pb2.ForkPoint:
         """Begin with a copy of the messages of a session up to one of its entries, as if it had ended
         there. It implies the context FORK; INVALID_REQUEST with the context ISOLATED.
-        - A client names any session of the tenant that has a transcript, also a closed or archived one.
-          A run names its own session or a descendant. Any other session is NOT_FOUND.
+        - A client names any session of the tenant that has a transcript, also a closed or archived
+          one. A run names its own session or a descendant. Any other session is NOT_FOUND.
         - FORK_SEQ_REFUSED if the seq is beyond the last entry, or between a call of a tool and its
           result. A call that has no result at all gets one that says so.
         - Copied are the newest messages up to the seq that fit the cap of a fork (20,000 tokens by
-          default), redacted as they are there at the time of the spawn. Drafts that were superseded are
-          left out, also if that happened after the seq, and so are notes and summaries.
+          default), redacted as they are there at the time of the spawn. Drafts that were superseded
+          are left out, also if that happened after the seq, and so are notes and summaries.
         - Files that are attached to the session do not go along: attach what the new one needs.
         - The copy does not depend on what is appended behind the seq, so that a spawn that starts over
           copies the same. Only a redaction in between shows.
@@ -141,17 +141,17 @@ class SpawnSessionRequest(_message.Message):
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.ReferencedFile]:
         """Files of other sessions to attach, after the inline files and the uploads, such as files that a
         child has published. The tenant's limits hold for all files together.
-        - A client names any attachment set of the tenant. A run names sets of its own session and output
-          sets of its descendants. NOT_FOUND, as the cause of SPAWN_FAILED, for any other set, and for a
-          name that is not in the set. ATTACHMENT_SET_STATE for a set that was released.
+        - A client names any attachment set of the tenant. A run names sets of its own session and
+          output sets of its descendants. NOT_FOUND, as the cause of SPAWN_FAILED, for any other set,
+          and for a name that is not in the set. ATTACHMENT_SET_STATE for a set that was released.
           STORED_HASH_DIFFERS, as the cause of SPAWN_FAILED, for a file whose bytes are lost.
         - The session has files of its own from then on: they stay when the other set is released.
         """
 
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
-        """What the session and all its descendants may use together, beside the budgets of its ancestors.
-        Absent means no budget of its own. INVALID_REQUEST for one without a limit.
+        """The limits of the session and all its descendants together, beside the budgets of its
+        ancestors. Absent means no budget of its own. INVALID_REQUEST for one without a limit.
         """
 
     def __init__(
@@ -295,25 +295,25 @@ class ListSessionsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of sessions on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     filter: _builtins.str
-    """Return only sessions that fulfil this filter: at most 32 comparisons in the language of AIP-160,
-    joined by AND, such as `state = ACTIVE AND label = "nightly"`. Empty means all.
-    - `state`, `run_state` (of the newest run): `=`, `!=` and `:*`, with the name of a value, such as
-      `CLOSED` or `SESSION_STATE_CLOSED`. A session without a run has no `run_state`.
-    - `agent_id`, `label`, `parent_session_id`: `=`, `!=` and `:*`, with a whole text. A field that is
-      not set equals `""`.
-    - `failure_reason` (why the spawn or the newest run failed): `=`, `!=` and `:*`, with the name of a
-      reason, such as `KILLED` or `REASON_KILLED`. A session without one equals `""`.
+    """Return only sessions that fulfil this filter: at most 32 comparisons in the language of
+    AIP-160, joined by AND, such as `state = ACTIVE AND label = "nightly"`. Empty means all.
+    - `state`, `run_state` (of the newest run): `=`, `!=` and `:*`, with the name of a value, such
+      as `CLOSED` or `SESSION_STATE_CLOSED`. A session without a run has no `run_state`.
+    - `agent_id`, `label`, `parent_session_id`: `=`, `!=` and `:*`, with a whole text. A field that
+      is not set equals `""`.
+    - `failure_reason` (why the spawn or the newest run failed): `=`, `!=` and `:*`, with the name
+      of a reason, such as `KILLED` or `REASON_KILLED`. A session without one equals `""`.
     - `metadata.KEY`: `=`, `!=` and `:*`, with a whole text. A session without the key fulfils no
       comparison of it.
-    - `create_time`, `end_time` (of the session): `=`, `<`, `<=`, `>`, `>=` and `:*`, with a time as in
-      RFC 3339. A session that has not ended fulfils no comparison of `end_time`.
+    - `create_time`, `end_time` (of the session): `=`, `<`, `<=`, `>`, `>=` and `:*`, with a time
+      as in RFC 3339. A session that has not ended fulfils no comparison of `end_time`.
     - `:*` means that the field is set.
-    A page costs least if the filter has `parent_session_id =`, `label =` with a text, or states that
-    are not terminal. Otherwise it looks at the sessions between the bounds of `create_time`.
+    A page costs least if the filter has `parent_session_id =`, `label =` with a text, or states
+    that are not terminal. Otherwise it looks at the sessions between the bounds of `create_time`.
     INVALID_REQUEST with the position for anything else, also for OR, NOT and parentheses.
     """
     order_by: _builtins.str
@@ -329,8 +329,8 @@ class ListSessionsRequest(_message.Message):
     """Return archived sessions too."""
     request_id: _builtins.str
     """Return only the session that was spawned with this request_id: by a run of the calling run's
-    session, or by a client if a client calls. Empty means all. Excludes `filter` and `order_by`. The
-    request_id of a spawn that failed in an outage is free again and finds nothing.
+    session, or by a client if a client calls. Empty means all. Excludes `filter` and `order_by`.
+    The request_id of a spawn that failed in an outage is free again and finds nothing.
     """
     def __init__(
         self,
@@ -605,15 +605,15 @@ class InterruptRunRequest(_message.Message):
     """The session."""
     run_id: _builtins.str
     """The run to interrupt. Empty means the live run: then a repeat after a lost response can meet a
-    later run. NOT_FOUND if the session has no such run. With `text`: RUN_STATE if it is not live, or
-    was interrupted.
+    later run. NOT_FOUND if the session has no such run. With `text`: RUN_STATE if it is not live,
+    or was interrupted.
     """
     request_id: _builtins.str
-    """Identifies the message for repeats, as in SendMessage. Required with `text`, and not used without
-    it. A repeat interrupts nothing again.
+    """Identifies the message for repeats, as in SendMessage. Required with `text`, and not used
+    without it. A repeat interrupts nothing again.
     """
     text: _builtins.str
-    """What the run is to read next, so that it goes on with that. Empty ends the run."""
+    """The text that the run is to read next, so that it goes on with that. Empty ends the run."""
     def __init__(
         self,
         *,

@@ -135,10 +135,10 @@ class SessionServiceServicer:
 
     def ListSessions(self, request, context):
         """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
-        otherwise, without archived ones unless requested. Sees everything that was committed before the
-        call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
-        it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
-        last page.
+        otherwise, without archived ones unless requested. Sees everything that was committed before
+        the call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves
+        out: it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks
+        the last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,13 +164,15 @@ class SessionServiceServicer:
         """Streams what happens in a session, and with `with_descendants` in each session below it.
         - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
         missing. A watcher that is slow, or was away, gets what is stored.
-        - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
-        all entries before it. The text, the thinking and the tool calls of a draft are followed by
-        the entry that has exactly these, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+        - Events come in order, and so do entries. The end of a run, and that of the session, comes
+        behind all entries before it. The text, the thinking and the tool calls of a draft are
+        followed by the entry that has exactly these, or by `draft_retracted`. A descendant comes
+        behind the event of its spawn.
         - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
         deleted, and with TOKEN_EXPIRED when the caller's token expires.
         - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
-        than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too many.
+        than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too
+        many.
         - Not promised: events older than the tenant's `archive_after`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -184,9 +186,9 @@ class SessionServiceServicer:
         MiB wait there. RUN_QUEUE_FULL if it would queue a run and the tenant's queue is full.
         - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
         takes seconds.
-        - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the message
-        as soon as that one has ended, and the response has the run that is ending; in the mode RUN:
-        SESSION_CLOSED.
+        - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the
+        message as soon as that one has ended, and the response has the run that is ending; in the
+        mode RUN: SESSION_CLOSED.
         - A repeat with the same `request_id` changes nothing as long as the message is kept (24 h at
         least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
         compared.
@@ -197,18 +199,19 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InterruptRun(self, request, context):
-        """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
-        The model call and the tools under way are cancelled at the next safe point; a runner of the
-        mesh usually gets there within a second. Descendants go on.
-        - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
-        for the next message. A run that no runner holds, or whose lease has expired, ends at once. A session of mode RUN closes
-        with its run. From the response on, no draft becomes the answer of the run.
+        """Stops what the session's live run is doing, keeps what it has said, and leaves the session
+        open. The model call and the tools under way are cancelled at the next safe point; a runner of
+        the mesh usually gets there within a second. Descendants go on.
+        - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call
+        wait for the next message. A run that no runner holds, or whose lease has expired, ends at
+        once. A session of mode RUN closes with its run. From the response on, no draft becomes the
+        answer of the run.
         - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
         inbox as SendMessage does it, with the same refusals and the same space of request ids, also
         if no run is live or no runner holds it.
         - A call without `text` for a run that has ended, or while none is live, changes nothing and
-        returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
-        at a time, and every caller hears which.
+        returns the run as it is: so there is one winner if a run is finalized, killed and
+        interrupted at a time, and every caller hears which.
         - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
         takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
         """

@@ -63,10 +63,10 @@ class SessionServiceStub:
     """Returns one session."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
     """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
-    otherwise, without archived ones unless requested. Sees everything that was committed before the
-    call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
-    it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
-    last page.
+    otherwise, without archived ones unless requested. Sees everything that was committed before
+    the call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves
+    out: it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks
+    the last page.
     """
     ListOutputSets: _grpc.UnaryUnaryMultiCallable[_output_pb2.ListOutputSetsRequest, _output_pb2.ListOutputSetsResponse]
     """Returns the files that runs of the session have published, in the order in which they were
@@ -80,13 +80,15 @@ class SessionServiceStub:
     """Streams what happens in a session, and with `with_descendants` in each session below it.
     - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
       missing. A watcher that is slow, or was away, gets what is stored.
-    - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
-      all entries before it. The text, the thinking and the tool calls of a draft are followed by
-      the entry that has exactly these, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+    - Events come in order, and so do entries. The end of a run, and that of the session, comes
+      behind all entries before it. The text, the thinking and the tool calls of a draft are
+      followed by the entry that has exactly these, or by `draft_retracted`. A descendant comes
+      behind the event of its spawn.
     - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
       deleted, and with TOKEN_EXPIRED when the caller's token expires.
     - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
-      than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too many.
+      than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too
+      many.
     - Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]
@@ -96,27 +98,28 @@ class SessionServiceStub:
       MiB wait there. RUN_QUEUE_FULL if it would queue a run and the tenant's queue is full.
     - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
       takes seconds.
-    - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the message
-      as soon as that one has ended, and the response has the run that is ending; in the mode RUN:
-      SESSION_CLOSED.
+    - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the
+      message as soon as that one has ended, and the response has the run that is ending; in the
+      mode RUN: SESSION_CLOSED.
     - A repeat with the same `request_id` changes nothing as long as the message is kept (24 h at
       least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
       compared.
     - From a run: RUN_LEASE_LOST if it is no longer held at the epoch of its token.
     """
     InterruptRun: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.InterruptRunRequest, _session_service_pb2.InterruptRunResponse]
-    """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
-    The model call and the tools under way are cancelled at the next safe point; a runner of the
-    mesh usually gets there within a second. Descendants go on.
-    - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
-      for the next message. A run that no runner holds, or whose lease has expired, ends at once. A session of mode RUN closes
-      with its run. From the response on, no draft becomes the answer of the run.
+    """Stops what the session's live run is doing, keeps what it has said, and leaves the session
+    open. The model call and the tools under way are cancelled at the next safe point; a runner of
+    the mesh usually gets there within a second. Descendants go on.
+    - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call
+      wait for the next message. A run that no runner holds, or whose lease has expired, ends at
+      once. A session of mode RUN closes with its run. From the response on, no draft becomes the
+      answer of the run.
     - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
       inbox as SendMessage does it, with the same refusals and the same space of request ids, also
       if no run is live or no runner holds it.
     - A call without `text` for a run that has ended, or while none is live, changes nothing and
-      returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
-      at a time, and every caller hears which.
+      returns the run as it is: so there is one winner if a run is finalized, killed and
+      interrupted at a time, and every caller hears which.
     - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
       takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
     """
@@ -179,10 +182,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Returns one session."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
-    otherwise, without archived ones unless requested. Sees everything that was committed before the
-    call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
-    it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
-    last page.
+    otherwise, without archived ones unless requested. Sees everything that was committed before
+    the call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves
+    out: it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks
+    the last page.
     """
     ListOutputSets: _aio.UnaryUnaryMultiCallable[_output_pb2.ListOutputSetsRequest, _output_pb2.ListOutputSetsResponse]  # type: ignore[assignment]
     """Returns the files that runs of the session have published, in the order in which they were
@@ -196,13 +199,15 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Streams what happens in a session, and with `with_descendants` in each session below it.
     - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
       missing. A watcher that is slow, or was away, gets what is stored.
-    - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
-      all entries before it. The text, the thinking and the tool calls of a draft are followed by
-      the entry that has exactly these, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+    - Events come in order, and so do entries. The end of a run, and that of the session, comes
+      behind all entries before it. The text, the thinking and the tool calls of a draft are
+      followed by the entry that has exactly these, or by `draft_retracted`. A descendant comes
+      behind the event of its spawn.
     - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
       deleted, and with TOKEN_EXPIRED when the caller's token expires.
     - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
-      than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too many.
+      than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too
+      many.
     - Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]  # type: ignore[assignment]
@@ -212,27 +217,28 @@ class SessionServiceAsyncStub(SessionServiceStub):
       MiB wait there. RUN_QUEUE_FULL if it would queue a run and the tenant's queue is full.
     - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
       takes seconds.
-    - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the message
-      as soon as that one has ended, and the response has the run that is ending; in the mode RUN:
-      SESSION_CLOSED.
+    - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the
+      message as soon as that one has ended, and the response has the run that is ending; in the
+      mode RUN: SESSION_CLOSED.
     - A repeat with the same `request_id` changes nothing as long as the message is kept (24 h at
       least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
       compared.
     - From a run: RUN_LEASE_LOST if it is no longer held at the epoch of its token.
     """
     InterruptRun: _aio.UnaryUnaryMultiCallable[_session_service_pb2.InterruptRunRequest, _session_service_pb2.InterruptRunResponse]  # type: ignore[assignment]
-    """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
-    The model call and the tools under way are cancelled at the next safe point; a runner of the
-    mesh usually gets there within a second. Descendants go on.
-    - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
-      for the next message. A run that no runner holds, or whose lease has expired, ends at once. A session of mode RUN closes
-      with its run. From the response on, no draft becomes the answer of the run.
+    """Stops what the session's live run is doing, keeps what it has said, and leaves the session
+    open. The model call and the tools under way are cancelled at the next safe point; a runner of
+    the mesh usually gets there within a second. Descendants go on.
+    - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call
+      wait for the next message. A run that no runner holds, or whose lease has expired, ends at
+      once. A session of mode RUN closes with its run. From the response on, no draft becomes the
+      answer of the run.
     - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
       inbox as SendMessage does it, with the same refusals and the same space of request ids, also
       if no run is live or no runner holds it.
     - A call without `text` for a run that has ended, or while none is live, changes nothing and
-      returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
-      at a time, and every caller hears which.
+      returns the run as it is: so there is one winner if a run is finalized, killed and
+      interrupted at a time, and every caller hears which.
     - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
       takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
     """
@@ -310,10 +316,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
         """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
-        otherwise, without archived ones unless requested. Sees everything that was committed before the
-        call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
-        it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
-        last page.
+        otherwise, without archived ones unless requested. Sees everything that was committed before
+        the call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves
+        out: it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks
+        the last page.
         """
 
     @_abc_1.abstractmethod
@@ -345,13 +351,15 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams what happens in a session, and with `with_descendants` in each session below it.
         - To resume, at any replica, pass the newest `cursor`. Nothing comes twice, and nothing is
           missing. A watcher that is slow, or was away, gets what is stored.
-        - Events come in order, and so do entries. The end of a run, and that of the session, comes behind
-          all entries before it. The text, the thinking and the tool calls of a draft are followed by
-          the entry that has exactly these, or by `draft_retracted`. A descendant comes behind the event of its spawn.
+        - Events come in order, and so do entries. The end of a run, and that of the session, comes
+          behind all entries before it. The text, the thinking and the tool calls of a draft are
+          followed by the entry that has exactly these, or by `draft_retracted`. A descendant comes
+          behind the event of its spawn.
         - The stream ends when the session has ended, or all have; with NOT_FOUND when the session is
           deleted, and with TOKEN_EXPIRED when the caller's token expires.
         - INVALID_REQUEST for a cursor of another session, or of a watch with other fields, and if more
-          than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too many.
+          than 100 sessions of the family have not ended. POOL_EXHAUSTED if the replica watches too
+          many.
         - Not promised: events older than the tenant's `archive_after`.
         """
 
@@ -367,9 +375,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
           MiB wait there. RUN_QUEUE_FULL if it would queue a run and the tenant's queue is full.
         - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
           takes seconds.
-        - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the message
-          as soon as that one has ended, and the response has the run that is ending; in the mode RUN:
-          SESSION_CLOSED.
+        - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the
+          message as soon as that one has ended, and the response has the run that is ending; in the
+          mode RUN: SESSION_CLOSED.
         - A repeat with the same `request_id` changes nothing as long as the message is kept (24 h at
           least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
           compared.
@@ -382,18 +390,19 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.InterruptRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.InterruptRunResponse, _abc.Awaitable[_session_service_pb2.InterruptRunResponse]]:
-        """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
-        The model call and the tools under way are cancelled at the next safe point; a runner of the
-        mesh usually gets there within a second. Descendants go on.
-        - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
-          for the next message. A run that no runner holds, or whose lease has expired, ends at once. A session of mode RUN closes
-          with its run. From the response on, no draft becomes the answer of the run.
+        """Stops what the session's live run is doing, keeps what it has said, and leaves the session
+        open. The model call and the tools under way are cancelled at the next safe point; a runner of
+        the mesh usually gets there within a second. Descendants go on.
+        - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call
+          wait for the next message. A run that no runner holds, or whose lease has expired, ends at
+          once. A session of mode RUN closes with its run. From the response on, no draft becomes the
+          answer of the run.
         - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
           inbox as SendMessage does it, with the same refusals and the same space of request ids, also
           if no run is live or no runner holds it.
         - A call without `text` for a run that has ended, or while none is live, changes nothing and
-          returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
-          at a time, and every caller hears which.
+          returns the run as it is: so there is one winner if a run is finalized, killed and
+          interrupted at a time, and every caller hears which.
         - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
           takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
         """

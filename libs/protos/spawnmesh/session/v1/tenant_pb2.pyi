@@ -138,11 +138,13 @@ class TenantDeletion(_message.Message):
     deleted_session_count: _builtins.int
     """The number of deleted sessions, including tombstones of sessions that were deleted before."""
     deleted_transcript_count: _builtins.int
-    """The number of deleted transcripts, including tombstones of transcripts that were deleted before."""
+    """The number of deleted transcripts, including tombstones of transcripts that were deleted
+    before.
+    """
     deleted_object_count: _builtins.int
     """The number of objects deleted from the bucket."""
     stalled_by: _builtins.str
-    """What stopped the newest attempt, such as `attachment-blob: DEPENDENCY_UNAVAILABLE`. Empty if
+    """The failure of the newest attempt, such as `attachment-blob: DEPENDENCY_UNAVAILABLE`. Empty if
     nothing did. The service tries again in any case.
     """
     @_builtins.property
@@ -259,11 +261,11 @@ class TenantSettings(_message.Message):
 
     @_builtins.property
     def plugins(self) -> _plugin_limits_pb2.PluginLimits:
-        """How many plugins the tenant may register. Absent means the defaults."""
+        """The number of plugins that the tenant may register. Absent means the defaults."""
 
     @_builtins.property
     def call_limits(self) -> _call_limits_pb2.CallLimits:
-        """How much the tenant's callers may ask of each replica. Absent means the operator's defaults.
+        """The limits for the tenant's callers at each replica. Absent means the operator's defaults.
         Each service that is connected to this one acts on a change within a second; while it is not
         connected, the limits that it knew hold.
         """
@@ -329,12 +331,12 @@ class AgentProfile(_message.Message):
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """The level of thinking, if the spawn gives none."""
     version: _builtins.int
-    """The number of this version of the agent: 1 for a new agent, also for one that was deleted before,
-    and one more with each change. Not read by UpdateAgent.
+    """The number of this version of the agent: 1 for a new agent, also for one that was deleted
+    before, and one more with each change. Not read by UpdateAgent.
     """
     etag: _builtins.str
-    """Identifies the content and the version. In a request of UpdateAgent: the etag on which the change
-    is based, or empty for any.
+    """Identifies the content and the version. In a request of UpdateAgent: the etag on which the
+    change is based, or empty for any.
     """
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -359,10 +361,10 @@ class AgentProfile(_message.Message):
         secrets) and for which tenants. UpdateAgent accepts any name. A run whose agent names a server
         that its runner does not offer to the tenant FAILS before any model call, with
         `MCP_SERVER_NOT_OFFERED` and the names in its message; the text is the same whether another
-        tenant may use the name or not. With `MCP_SANDBOX_UNAVAILABLE` it fails if a server is a command
-        and the runner can make no sandbox for it. An offered server that is unavailable otherwise fails
-        no run: its tools are left out, and the system prompt says so. MCP_SERVER_COUNT_EXCEEDED for more
-        names than the tenant's `max_mcp_server_count`.
+        tenant may use the name or not. With `MCP_SANDBOX_UNAVAILABLE` it fails if a server is a
+        command and the runner can make no sandbox for it. An offered server that is unavailable
+        otherwise fails no run: its tools are left out, and the system prompt says so.
+        MCP_SERVER_COUNT_EXCEEDED for more names than the tenant's `max_mcp_server_count`.
         """
 
     @_builtins.property

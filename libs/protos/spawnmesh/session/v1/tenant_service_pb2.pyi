@@ -225,7 +225,9 @@ class GetTenantStatusResponse(_message.Message):
     SERVICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceTenantStatus]:
-        """The services: session first, then the participants in the order in which a deletion purges them."""
+        """The services: session first, then the participants in the order in which a deletion purges
+        them.
+        """
 
     def __init__(
         self,
@@ -337,8 +339,8 @@ class ListTenantsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of tenants on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
@@ -659,8 +661,8 @@ class ListAgentsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of agents on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,

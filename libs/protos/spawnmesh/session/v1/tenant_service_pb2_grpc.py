@@ -125,8 +125,8 @@ class TenantServiceServicer:
         service, also after a crash. `stale_services` names those. After several concurrent changes,
         every service ends with the newest one.
         - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
-        facts. If the tenant already has these values, nothing is changed and the etag is not checked,
-        so that a repeat returns the same answer.
+        facts. If the tenant already has these values, nothing is changed and the etag is not
+        checked, so that a repeat returns the same answer.
         - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
         - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
         class changes to one that the operator has not set.
@@ -145,8 +145,8 @@ class TenantServiceServicer:
 
     def GetTenantStatus(self, request, context):
         """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
-        every participant, each as it is at a moment during the call. A service that does not answer has
-        its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
+        every participant, each as it is at a moment during the call. A service that does not answer
+        has its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,23 +207,23 @@ class TenantServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EnableSharedHooks(self, request, context):
-        """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
-        Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
-        on return.
+        """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the
+        operator. Until this was called once, perhaps without a hook, every hook of every tenant is
+        enabled. Durable on return.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateAgent(self, request, context):
-        """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
-        from now on use it, also those of existing sessions.
+        """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are
+        claimed from now on use it, also those of existing sessions.
         - With `allow_missing`, an agent that does not exist is created with all fields of the request,
         whatever the mask. Otherwise it is UNKNOWN_AGENT.
-        - Each change raises the agent's `version` by one. If the agent already has this content, nothing
-        is changed and the etag is not checked, so that a repeat returns the same answer.
-        - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
-        UNKNOWN_AGENT if it is given and there is no such agent.
+        - Each change raises the agent's `version` by one. If the agent already has this content,
+        nothing is changed and the etag is not checked, so that a repeat returns the same answer.
+        - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the
+        facts. UNKNOWN_AGENT if it is given and there is no such agent.
         AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
         more, also if several are created at once; an existing one is changed.
         MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.

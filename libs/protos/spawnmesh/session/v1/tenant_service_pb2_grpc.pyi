@@ -48,8 +48,8 @@ class TenantServiceStub:
       service, also after a crash. `stale_services` names those. After several concurrent changes,
       every service ends with the newest one.
     - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
-      facts. If the tenant already has these values, nothing is changed and the etag is not checked,
-      so that a repeat returns the same answer.
+      facts. If the tenant already has these values, nothing is changed and the etag is not
+      checked, so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
     - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
       class changes to one that the operator has not set.
@@ -59,8 +59,8 @@ class TenantServiceStub:
     """Returns one tenant, also a deleted one with the progress of its deletion."""
     GetTenantStatus: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantStatusRequest, _tenant_service_pb2.GetTenantStatusResponse]
     """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
-    every participant, each as it is at a moment during the call. A service that does not answer has
-    its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
+    every participant, each as it is at a moment during the call. A service that does not answer
+    has its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
     """
     DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]
     """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
@@ -101,19 +101,19 @@ class TenantServiceStub:
     - UNKNOWN_TENANT if the tenant does not exist.
     """
     EnableSharedHooks: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableSharedHooksRequest, _tenant_service_pb2.EnableSharedHooksResponse]
-    """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
-    Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
-    on return.
+    """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the
+    operator. Until this was called once, perhaps without a hook, every hook of every tenant is
+    enabled. Durable on return.
     """
     UpdateAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]
-    """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
-    from now on use it, also those of existing sessions.
+    """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are
+    claimed from now on use it, also those of existing sessions.
     - With `allow_missing`, an agent that does not exist is created with all fields of the request,
       whatever the mask. Otherwise it is UNKNOWN_AGENT.
-    - Each change raises the agent's `version` by one. If the agent already has this content, nothing
-      is changed and the etag is not checked, so that a repeat returns the same answer.
-    - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
-      UNKNOWN_AGENT if it is given and there is no such agent.
+    - Each change raises the agent's `version` by one. If the agent already has this content,
+      nothing is changed and the etag is not checked, so that a repeat returns the same answer.
+    - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the
+      facts. UNKNOWN_AGENT if it is given and there is no such agent.
     AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
     more, also if several are created at once; an existing one is changed.
     MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
@@ -154,8 +154,8 @@ class TenantServiceAsyncStub(TenantServiceStub):
       service, also after a crash. `stale_services` names those. After several concurrent changes,
       every service ends with the newest one.
     - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
-      facts. If the tenant already has these values, nothing is changed and the etag is not checked,
-      so that a repeat returns the same answer.
+      facts. If the tenant already has these values, nothing is changed and the etag is not
+      checked, so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
     - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
       class changes to one that the operator has not set.
@@ -165,8 +165,8 @@ class TenantServiceAsyncStub(TenantServiceStub):
     """Returns one tenant, also a deleted one with the progress of its deletion."""
     GetTenantStatus: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantStatusRequest, _tenant_service_pb2.GetTenantStatusResponse]  # type: ignore[assignment]
     """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
-    every participant, each as it is at a moment during the call. A service that does not answer has
-    its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
+    every participant, each as it is at a moment during the call. A service that does not answer
+    has its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
     """
     DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]  # type: ignore[assignment]
     """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
@@ -207,19 +207,19 @@ class TenantServiceAsyncStub(TenantServiceStub):
     - UNKNOWN_TENANT if the tenant does not exist.
     """
     EnableSharedHooks: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableSharedHooksRequest, _tenant_service_pb2.EnableSharedHooksResponse]  # type: ignore[assignment]
-    """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
-    Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
-    on return.
+    """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the
+    operator. Until this was called once, perhaps without a hook, every hook of every tenant is
+    enabled. Durable on return.
     """
     UpdateAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]  # type: ignore[assignment]
-    """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
-    from now on use it, also those of existing sessions.
+    """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are
+    claimed from now on use it, also those of existing sessions.
     - With `allow_missing`, an agent that does not exist is created with all fields of the request,
       whatever the mask. Otherwise it is UNKNOWN_AGENT.
-    - Each change raises the agent's `version` by one. If the agent already has this content, nothing
-      is changed and the etag is not checked, so that a repeat returns the same answer.
-    - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
-      UNKNOWN_AGENT if it is given and there is no such agent.
+    - Each change raises the agent's `version` by one. If the agent already has this content,
+      nothing is changed and the etag is not checked, so that a repeat returns the same answer.
+    - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the
+      facts. UNKNOWN_AGENT if it is given and there is no such agent.
     AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
     more, also if several are created at once; an existing one is changed.
     MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
@@ -269,8 +269,8 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
           service, also after a crash. `stale_services` names those. After several concurrent changes,
           every service ends with the newest one.
         - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
-          facts. If the tenant already has these values, nothing is changed and the etag is not checked,
-          so that a repeat returns the same answer.
+          facts. If the tenant already has these values, nothing is changed and the etag is not
+          checked, so that a repeat returns the same answer.
         - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
         - INVALID_REQUEST if the call limits change and one is above the operator's ceiling, or if the
           class changes to one that the operator has not set.
@@ -292,8 +292,8 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.GetTenantStatusResponse, _abc.Awaitable[_tenant_service_pb2.GetTenantStatusResponse]]:
         """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
-        every participant, each as it is at a moment during the call. A service that does not answer has
-        its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
+        every participant, each as it is at a moment during the call. A service that does not answer
+        has its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
         """
 
     @_abc_1.abstractmethod
@@ -364,9 +364,9 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.EnableSharedHooksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.EnableSharedHooksResponse, _abc.Awaitable[_tenant_service_pb2.EnableSharedHooksResponse]]:
-        """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
-        Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
-        on return.
+        """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the
+        operator. Until this was called once, perhaps without a hook, every hook of every tenant is
+        enabled. Durable on return.
         """
 
     @_abc_1.abstractmethod
@@ -375,14 +375,14 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.UpdateAgentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.UpdateAgentResponse, _abc.Awaitable[_tenant_service_pb2.UpdateAgentResponse]]:
-        """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
-        from now on use it, also those of existing sessions.
+        """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are
+        claimed from now on use it, also those of existing sessions.
         - With `allow_missing`, an agent that does not exist is created with all fields of the request,
           whatever the mask. Otherwise it is UNKNOWN_AGENT.
-        - Each change raises the agent's `version` by one. If the agent already has this content, nothing
-          is changed and the etag is not checked, so that a repeat returns the same answer.
-        - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
-          UNKNOWN_AGENT if it is given and there is no such agent.
+        - Each change raises the agent's `version` by one. If the agent already has this content,
+          nothing is changed and the etag is not checked, so that a repeat returns the same answer.
+        - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the
+          facts. UNKNOWN_AGENT if it is given and there is no such agent.
         AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
         more, also if several are created at once; an existing one is changed.
         MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.

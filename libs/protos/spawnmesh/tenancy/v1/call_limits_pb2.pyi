@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class CallLimits(_message.Message):
-    """How much a tenant's callers may ask of each replica of a service, by class of RPC. The contract
+    """The limits for a tenant's callers at each replica of a service, by class of RPC. The contract
     of each RPC names its class in `call_policy`. An absent class has the defaults of the operator,
     which are the setting CALL_LIMITS of each service. A limit may be lower or higher than the
     default, up to the operator's ceiling (SESSION_CALL_LIMITS_CEILING). A higher one is refused with

@@ -55,7 +55,7 @@ class ParticipantSettings(_message.Message):
 
     @_builtins.property
     def plugins(self) -> _plugin_limits_pb2.PluginLimits:
-        """How many plugins the tenant may register. Absent means the defaults. Used by hook."""
+        """The number of plugins that the tenant may register. Absent means the defaults. Used by hook."""
 
     def __init__(
         self,

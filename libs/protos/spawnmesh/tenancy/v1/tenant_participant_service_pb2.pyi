@@ -106,7 +106,7 @@ class PurgeTenantResponse(_message.Message):
     """Nothing is left."""
     @_builtins.property
     def removed_items(self) -> _containers.RepeatedCompositeFieldContainer[Global___RemovedItems]:
-        """What this call removed. Empty if it found nothing."""
+        """The counts that this call removed. Empty if it found nothing."""
 
     def __init__(
         self,

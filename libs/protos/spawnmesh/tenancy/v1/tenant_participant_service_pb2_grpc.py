@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class TenantParticipantServiceStub:
-    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the tenants.
-    The tenant is the one of the token. A tenant that was never prepared is refused with
-    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript and
-    hook.
+    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the
+    tenants. The tenant is the one of the token. A tenant that was never prepared is refused with
+    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript
+    and hook.
     """
 
     def __init__(self, channel):
@@ -56,18 +56,18 @@ class TenantParticipantServiceStub:
 
 
 class TenantParticipantServiceServicer:
-    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the tenants.
-    The tenant is the one of the token. A tenant that was never prepared is refused with
-    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript and
-    hook.
+    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the
+    tenants. The tenant is the one of the token. A tenant that was never prepared is refused with
+    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript
+    and hook.
     """
 
     def PrepareTenant(self, request, context):
         """Prepares the tenant: on return its settings hold at every replica for what starts from then on,
         in model-router within 200 ms, and attachment-blob has its bucket. A version that is not newer
         than the stored one changes nothing. A tenant that was purged and is created again has nothing
-        of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that is
-        not above the purged one. Idempotent.
+        of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that
+        is not above the purged one. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -80,18 +80,18 @@ class TenantParticipantServiceServicer:
         purge remain. Idempotent: a tenant without data returns `done`.
         - attachment-blob refuses uploads and new sets with UNKNOWN_TENANT.
         - transcript refuses creations with UNKNOWN_TENANT, and other calls with NOT_FOUND.
-        - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight may
-        still have an effect, and what plugins keep is not removed.
-        - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that belong
-        to the mesh stay.
+        - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight
+        may still have an effect, and what plugins keep is not removed.
+        - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that
+        belong to the mesh stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTenantStatus(self, request, context):
-        """Returns what the service knows and stores of the tenant. Counts are exact at a moment during the
-        call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
+        """Returns what the service knows and stores of the tenant. Counts are exact at a moment during
+        the call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,10 +124,10 @@ def add_TenantParticipantServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TenantParticipantService:
-    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the tenants.
-    The tenant is the one of the token. A tenant that was never prepared is refused with
-    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript and
-    hook.
+    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the
+    tenants. The tenant is the one of the token. A tenant that was never prepared is refused with
+    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript
+    and hook.
     """
 
     @staticmethod

@@ -27,10 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TenantParticipantServiceStub:
-    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the tenants.
-    The tenant is the one of the token. A tenant that was never prepared is refused with
-    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript and
-    hook.
+    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the
+    tenants. The tenant is the one of the token. A tenant that was never prepared is refused with
+    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript
+    and hook.
     """
 
     @_typing.overload
@@ -41,8 +41,8 @@ class TenantParticipantServiceStub:
     """Prepares the tenant: on return its settings hold at every replica for what starts from then on,
     in model-router within 200 ms, and attachment-blob has its bucket. A version that is not newer
     than the stored one changes nothing. A tenant that was purged and is created again has nothing
-    of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that is
-    not above the purged one. Idempotent.
+    of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that
+    is not above the purged one. Idempotent.
     """
     PurgeTenant: _grpc.UnaryUnaryMultiCallable[_tenant_participant_service_pb2.PurgeTenantRequest, _tenant_participant_service_pb2.PurgeTenantResponse]
     """Removes everything that the service stores of the tenant: objects first, then rows. Each call
@@ -51,22 +51,22 @@ class TenantParticipantServiceStub:
     purge remain. Idempotent: a tenant without data returns `done`.
     - attachment-blob refuses uploads and new sets with UNKNOWN_TENANT.
     - transcript refuses creations with UNKNOWN_TENANT, and other calls with NOT_FOUND.
-    - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight may
-      still have an effect, and what plugins keep is not removed.
-    - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that belong
-      to the mesh stay.
+    - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight
+      may still have an effect, and what plugins keep is not removed.
+    - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that
+      belong to the mesh stay.
     """
     GetTenantStatus: _grpc.UnaryUnaryMultiCallable[_tenant_participant_service_pb2.GetTenantStatusRequest, _tenant_participant_service_pb2.GetTenantStatusResponse]
-    """Returns what the service knows and stores of the tenant. Counts are exact at a moment during the
-    call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
+    """Returns what the service knows and stores of the tenant. Counts are exact at a moment during
+    the call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
     """
 
 @_typing.type_check_only
 class TenantParticipantServiceAsyncStub(TenantParticipantServiceStub):
-    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the tenants.
-    The tenant is the one of the token. A tenant that was never prepared is refused with
-    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript and
-    hook.
+    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the
+    tenants. The tenant is the one of the token. A tenant that was never prepared is refused with
+    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript
+    and hook.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -74,8 +74,8 @@ class TenantParticipantServiceAsyncStub(TenantParticipantServiceStub):
     """Prepares the tenant: on return its settings hold at every replica for what starts from then on,
     in model-router within 200 ms, and attachment-blob has its bucket. A version that is not newer
     than the stored one changes nothing. A tenant that was purged and is created again has nothing
-    of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that is
-    not above the purged one. Idempotent.
+    of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that
+    is not above the purged one. Idempotent.
     """
     PurgeTenant: _aio.UnaryUnaryMultiCallable[_tenant_participant_service_pb2.PurgeTenantRequest, _tenant_participant_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
     """Removes everything that the service stores of the tenant: objects first, then rows. Each call
@@ -84,21 +84,21 @@ class TenantParticipantServiceAsyncStub(TenantParticipantServiceStub):
     purge remain. Idempotent: a tenant without data returns `done`.
     - attachment-blob refuses uploads and new sets with UNKNOWN_TENANT.
     - transcript refuses creations with UNKNOWN_TENANT, and other calls with NOT_FOUND.
-    - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight may
-      still have an effect, and what plugins keep is not removed.
-    - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that belong
-      to the mesh stay.
+    - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight
+      may still have an effect, and what plugins keep is not removed.
+    - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that
+      belong to the mesh stay.
     """
     GetTenantStatus: _aio.UnaryUnaryMultiCallable[_tenant_participant_service_pb2.GetTenantStatusRequest, _tenant_participant_service_pb2.GetTenantStatusResponse]  # type: ignore[assignment]
-    """Returns what the service knows and stores of the tenant. Counts are exact at a moment during the
-    call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
+    """Returns what the service knows and stores of the tenant. Counts are exact at a moment during
+    the call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
     """
 
 class TenantParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the tenants.
-    The tenant is the one of the token. A tenant that was never prepared is refused with
-    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript and
-    hook.
+    """Served by attachment-blob, transcript, hook and model-router, for session, which owns the
+    tenants. The tenant is the one of the token. A tenant that was never prepared is refused with
+    UNKNOWN_TENANT by attachment-blob and model-router, and has the default settings in transcript
+    and hook.
     """
 
     @_abc_1.abstractmethod
@@ -110,8 +110,8 @@ class TenantParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
         """Prepares the tenant: on return its settings hold at every replica for what starts from then on,
         in model-router within 200 ms, and attachment-blob has its bucket. A version that is not newer
         than the stored one changes nothing. A tenant that was purged and is created again has nothing
-        of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that is
-        not above the purged one. Idempotent.
+        of the earlier one. ABORTED CONFLICT while the tenant is being purged, and for a version that
+        is not above the purged one. Idempotent.
         """
 
     @_abc_1.abstractmethod
@@ -126,10 +126,10 @@ class TenantParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
         purge remain. Idempotent: a tenant without data returns `done`.
         - attachment-blob refuses uploads and new sets with UNKNOWN_TENANT.
         - transcript refuses creations with UNKNOWN_TENANT, and other calls with NOT_FOUND.
-        - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight may
-          still have an effect, and what plugins keep is not removed.
-        - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that belong
-          to the mesh stay.
+        - hook refuses writes with FAILED_PRECONDITION UNKNOWN_TENANT. A plugin call that is in flight
+          may still have an effect, and what plugins keep is not removed.
+        - model-router refuses calls with UNKNOWN_TENANT once the purge is `done`. Cooldowns that
+          belong to the mesh stay.
         """
 
     @_abc_1.abstractmethod
@@ -138,8 +138,8 @@ class TenantParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_participant_service_pb2.GetTenantStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_participant_service_pb2.GetTenantStatusResponse, _abc.Awaitable[_tenant_participant_service_pb2.GetTenantStatusResponse]]:
-        """Returns what the service knows and stores of the tenant. Counts are exact at a moment during the
-        call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
+        """Returns what the service knows and stores of the tenant. Counts are exact at a moment during
+        the call, each at its own. A tenant that the service does not know is UNKNOWN, never an error.
         """
 
 def add_TenantParticipantServiceServicer_to_server(servicer: TenantParticipantServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

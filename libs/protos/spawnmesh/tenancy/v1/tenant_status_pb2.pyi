@@ -58,7 +58,7 @@ Global___ParticipationState: _TypeAlias = ParticipationState  # noqa: Y015
 
 @_typing.final
 class TenantStatus(_message.Message):
-    """What one service knows and stores of a tenant."""
+    """The data that one service knows and stores of a tenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -84,8 +84,8 @@ class TenantStatus(_message.Message):
 
     @_builtins.property
     def stored_items(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredItems]:
-        """What the service stores of the tenant, in the order in which a purge removes it. Kinds of which
-        it stores nothing are left out, and so is the record of the purge.
+        """The data that the service stores of the tenant, in the order in which a purge removes it. Kinds
+        of which it stores nothing are left out, and so is the record of the purge.
         """
 
     @_builtins.property

@@ -72,7 +72,7 @@ class _FailedActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailedAc
     """To verify a transcript: it is not intact."""
 
 class FailedAction(_FailedAction, metaclass=_FailedActionEnumTypeWrapper):
-    """What can fail."""
+    """An action that can fail."""
 
 FAILED_ACTION_UNSPECIFIED: FailedAction.ValueType  # 0
 """Never returned."""
@@ -354,7 +354,7 @@ class Failed(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     action: Global___FailedAction.ValueType
-    """What failed."""
+    """The action that failed."""
     reason: _builtins.str
     """The reason, such as `DEPENDENCY_UNAVAILABLE`."""
     seq: _builtins.int

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ActivityServiceStub:
-    """What the service did with transcripts besides storing appends.
+    """An action of the service on transcripts, besides storing appends.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class ActivityServiceStub:
 
 
 class ActivityServiceServicer:
-    """What the service did with transcripts besides storing appends.
+    """An action of the service on transcripts, besides storing appends.
     """
 
     def WatchActivities(self, request, context):
@@ -74,7 +74,7 @@ def add_ActivityServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ActivityService:
-    """What the service did with transcripts besides storing appends.
+    """An action of the service on transcripts, besides storing appends.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ActivityServiceStub:
-    """What the service did with transcripts besides storing appends."""
+    """An action of the service on transcripts, besides storing appends."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -43,7 +43,7 @@ class ActivityServiceStub:
 
 @_typing.type_check_only
 class ActivityServiceAsyncStub(ActivityServiceStub):
-    """What the service did with transcripts besides storing appends."""
+    """An action of the service on transcripts, besides storing appends."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchActivities: _aio.UnaryStreamMultiCallable[_activity_service_pb2.WatchActivitiesRequest, _activity_service_pb2.WatchActivitiesResponse]  # type: ignore[assignment]
@@ -55,7 +55,7 @@ class ActivityServiceAsyncStub(ActivityServiceStub):
     """
 
 class ActivityServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the service did with transcripts besides storing appends."""
+    """An action of the service on transcripts, besides storing appends."""
 
     @_abc_1.abstractmethod
     def WatchActivities(

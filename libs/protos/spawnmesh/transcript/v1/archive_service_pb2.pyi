@@ -125,7 +125,7 @@ Global___ImportTranscriptRequest: _TypeAlias = ImportTranscriptRequest  # noqa: 
 
 @_typing.final
 class ImportSpec(_message.Message):
-    """What is imported."""
+    """The file that is imported."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -137,7 +137,7 @@ class ImportSpec(_message.Message):
     """
     @_builtins.property
     def sent(self) -> Global___SentBytes:
-        """What earlier streams sent of the file, if this stream continues behind it.
+        """The part of the file that earlier streams sent, if this stream continues behind it.
         IMPORT_OFFSET_DIFFERS if the import has another length, IMPORT_CONTENT_DIFFERS if it has other
         bytes, also without a chunk. Leave it out to learn the progress, and to send from byte 0.
         """
@@ -241,7 +241,7 @@ class ImportTranscriptResponse(_message.Message):
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     DIALECT_FIELD_NUMBER: _builtins.int
     state: Global___ImportState.ValueType
-    """Whether the import is complete."""
+    """True if the import is complete."""
     durable_bytes: _builtins.int
     """The number of stored bytes, as complete lines. Continue from here."""
     line_count: _builtins.int

@@ -200,8 +200,8 @@ class ExpandSummaryRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of sources on the page. 0 means 100. A page has fewer if they are large."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,

@@ -31,12 +31,12 @@ class CompactionServiceStub:
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
 
-    A model summarises what is no longer fresh together with the previous summary, and the new summary
-    is appended. From then on contexts begin with it.
+    A model summarises what is no longer fresh together with the previous summary, and the new
+    summary is appended. From then on contexts begin with it.
     - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
-    - The model is called a few times at most for a summary, and once more with a shorter target if its
-      answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
-      than its sources. A call is never separated from its results.
+    - The model is called a few times at most for a summary, and once more with a shorter target if
+      its answer is too long. If that fails, the summary is an excerpt of the sources. It is never
+      longer than its sources. A call is never separated from its results.
     - A summary is appended or nothing is changed.
     """
 
@@ -80,12 +80,12 @@ class CompactionServiceAsyncStub(CompactionServiceStub):
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
 
-    A model summarises what is no longer fresh together with the previous summary, and the new summary
-    is appended. From then on contexts begin with it.
+    A model summarises what is no longer fresh together with the previous summary, and the new
+    summary is appended. From then on contexts begin with it.
     - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
-    - The model is called a few times at most for a summary, and once more with a shorter target if its
-      answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
-      than its sources. A call is never separated from its results.
+    - The model is called a few times at most for a summary, and once more with a shorter target if
+      its answer is too long. If that fails, the summary is an excerpt of the sources. It is never
+      longer than its sources. A call is never separated from its results.
     - A summary is appended or nothing is changed.
     """
 
@@ -125,12 +125,12 @@ class CompactionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
     is removed.
 
-    A model summarises what is no longer fresh together with the previous summary, and the new summary
-    is appended. From then on contexts begin with it.
+    A model summarises what is no longer fresh together with the previous summary, and the new
+    summary is appended. From then on contexts begin with it.
     - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
-    - The model is called a few times at most for a summary, and once more with a shorter target if its
-      answer is too long. If that fails, the summary is an excerpt of the sources. It is never longer
-      than its sources. A call is never separated from its results.
+    - The model is called a few times at most for a summary, and once more with a shorter target if
+      its answer is too long. If that fails, the summary is an excerpt of the sources. It is never
+      longer than its sources. A call is never separated from its results.
     - A summary is appended or nothing is changed.
     """
 

@@ -55,12 +55,12 @@ class FreshTail(_message.Message):
     bytes are in the blob store has a reference in place of each text or image that is longer than
     its reference.
 
-    If the messages of the transcript, after the newest summary, have more tokens than the budget, all
-    messages before the fresh tail are condensed. A note that names a file stands in place of each
-    text of a tool and each string in the arguments of a call that has at least 1,500 bytes, and of
-    each image. Thinking from before the newest message of the user is left out. Texts of users and models
-    are always complete, and so is the newest message of the user. An entry is condensed the same way
-    in all contexts, except that its thinking goes with the next message of the user.
+    If the messages of the transcript, after the newest summary, have more tokens than the budget,
+    all messages before the fresh tail are condensed. A note that names a file stands in place of
+    each text of a tool and each string in the arguments of a call that has at least 1,500 bytes, and
+    of each image. Thinking from before the newest message of the user is left out. Texts of users
+    and models are always complete, and so is the newest message of the user. An entry is condensed
+    the same way in all contexts, except that its thinking goes with the next message of the user.
 
     So that consecutive contexts begin with the same bytes, messages leave the fresh tail in steps of
     a quarter of a limit and are dropped in steps of up to a sixteenth: a few that would fit can be
@@ -107,8 +107,8 @@ class StubbedResult(_message.Message):
     """The tokens of the complete entry. What the context has of it is the entry's own `token_count`."""
     @_builtins.property
     def file_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The files that the references name, in order. DescribeFile reads them. Empty if only thinking is
-        left out.
+        """The files that the references name, in order. DescribeFile reads them. Empty if only thinking
+        is left out.
         """
 
     def __init__(

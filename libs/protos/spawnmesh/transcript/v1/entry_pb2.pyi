@@ -117,7 +117,9 @@ class _SummaryMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Summary
     """No model: an excerpt of the beginnings of the sources."""
 
 class SummaryMethod(_SummaryMethod, metaclass=_SummaryMethodEnumTypeWrapper):
-    """How a summary was made. Each method is tried if the previous one gave no short enough text."""
+    """The method by which a summary was made. Each method is tried if the previous one gave no short
+    enough text.
+    """
 
 SUMMARY_METHOD_UNSPECIFIED: SummaryMethod.ValueType  # 0
 """Never returned."""
@@ -561,7 +563,7 @@ class SummarySources(_message.Message):
     token_count: _builtins.int
     """The tokens of all sources, including the previous summary."""
     method: Global___SummaryMethod.ValueType
-    """How the summary was made."""
+    """The method by which the summary was made."""
     model: _builtins.str
     """The model that wrote it, as `provider/model`. Empty for an excerpt."""
     @_builtins.property
@@ -684,7 +686,7 @@ class Mirror(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     DESTINATION_FIELD_NUMBER: _builtins.int
     destination: _builtins.str
-    """Where it was delivered, in the words of the writer."""
+    """The place of its delivery, in the words of the writer."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """The message as it was delivered."""

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class FileServiceStub:
-    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
-    token. A run reads files of its own session and of its descendants; every other file is
-    NOT_FOUND.
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is
+    the one of the token. A run reads files of its own session and of its descendants; every other
+    file is NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -45,9 +45,9 @@ class FileServiceStub:
 
 
 class FileServiceServicer:
-    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
-    token. A run reads files of its own session and of its descendants; every other file is
-    NOT_FOUND.
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is
+    the one of the token. A run reads files of its own session and of its descendants; every other
+    file is NOT_FOUND.
     """
 
     def DescribeFile(self, request, context):
@@ -77,9 +77,9 @@ def add_FileServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FileService:
-    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
-    token. A run reads files of its own session and of its descendants; every other file is
-    NOT_FOUND.
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is
+    the one of the token. A run reads files of its own session and of its descendants; every other
+    file is NOT_FOUND.
     """
 
     @staticmethod

@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FileServiceStub:
-    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
-    token. A run reads files of its own session and of its descendants; every other file is
-    NOT_FOUND.
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is
+    the one of the token. A run reads files of its own session and of its descendants; every other
+    file is NOT_FOUND.
     """
 
     @_typing.overload
@@ -45,9 +45,9 @@ class FileServiceStub:
 
 @_typing.type_check_only
 class FileServiceAsyncStub(FileServiceStub):
-    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
-    token. A run reads files of its own session and of its descendants; every other file is
-    NOT_FOUND.
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is
+    the one of the token. A run reads files of its own session and of its descendants; every other
+    file is NOT_FOUND.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -59,9 +59,9 @@ class FileServiceAsyncStub(FileServiceStub):
     """
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
-    token. A run reads files of its own session and of its descendants; every other file is
-    NOT_FOUND.
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is
+    the one of the token. A run reads files of its own session and of its descendants; every other
+    file is NOT_FOUND.
     """
 
     @_abc_1.abstractmethod

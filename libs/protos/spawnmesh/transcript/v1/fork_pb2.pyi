@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Fork(_message.Message):
-    """What to copy into a new transcript."""
+    """The messages to copy into a new transcript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -50,7 +50,7 @@ class _MismatchCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mismatc
     """
 
 class MismatchCause(_MismatchCause, metaclass=_MismatchCauseEnumTypeWrapper):
-    """What differs at the first mismatch."""
+    """The kind of the difference at the first mismatch."""
 
 MISMATCH_CAUSE_UNSPECIFIED: MismatchCause.ValueType  # 0
 """Never returned."""
@@ -162,7 +162,7 @@ class Mismatch(_message.Message):
     entry_id: _builtins.str
     """The entry that stands there now. Empty if none does."""
     cause: Global___MismatchCause.ValueType
-    """What differs."""
+    """The kind of the difference."""
     def __init__(
         self,
         *,

@@ -95,7 +95,7 @@ class WriteDraftRequest(_message.Message):
 
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_live_event_pb2.DraftPiece]:
-        """What to add, in order."""
+        """The pieces to add, in order."""
 
     def __init__(
         self,

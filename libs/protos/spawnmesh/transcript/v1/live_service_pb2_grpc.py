@@ -70,8 +70,8 @@ class LiveServiceServicer:
         """Adds pieces to the draft of the run's next answer. Watchers see them at once.
         - A higher `number` begins another draft: the one before is retracted. A call for a draft that
         is not the newest one changes nothing.
-        - The pieces are added if the draft has `offset` bytes. If it has more, the call is a repeat, or
-        came late, and adds nothing. In every case the response says how many bytes the draft has:
+        - The pieces are added if the draft has `offset` bytes. If it has more, the call is a repeat,
+        or came late, and adds nothing. In every case the response says how many bytes the draft has:
         continue there. After a crash of the database it can have fewer than before. A piece has the
         bytes of its text in UTF-8, and one that begins a call also those of the id and the name, and
         two.

@@ -60,8 +60,8 @@ class SearchEntriesRequest(_message.Message):
     their entries are large, and then has a `next_page_token`.
     """
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def filter(self) -> _entry_pb2.EntryFilter:

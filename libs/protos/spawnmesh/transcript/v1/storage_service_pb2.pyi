@@ -35,7 +35,7 @@ class _TierActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TierAction
     """Move payloads back into the database."""
 
 class TierAction(_TierAction, metaclass=_TierActionEnumTypeWrapper):
-    """What to do with large payloads."""
+    """The action on large payloads."""
 
 TIER_ACTION_UNSPECIFIED: TierAction.ValueType  # 0
 """Refused."""
@@ -58,8 +58,8 @@ class ListTranscriptsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of transcripts on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,

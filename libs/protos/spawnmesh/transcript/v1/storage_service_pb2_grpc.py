@@ -59,9 +59,9 @@ class StorageServiceServicer:
 
     def ListTranscripts(self, request, context):
         """Returns the transcripts by session id, page by page, with the storage that each uses. A page
-        looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
-        than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
-        is created meanwhile may be missed.
+        looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer
+        transcripts than requested, or none. Only an empty `next_page_token` marks the last page. A
+        transcript that is created meanwhile may be missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,10 +76,10 @@ class StorageServiceServicer:
         entry exists.
         - DRY_RUN reports what APPLY would do and changes nothing.
         An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
-        beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
-        has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
-        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-        as it is kept; with another payload: REQUEST_ID_REUSED.
+        beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the
+        tenant has `stub_large_tool_payloads` off; an operation that has begun fails with either of
+        them too. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same
+        operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

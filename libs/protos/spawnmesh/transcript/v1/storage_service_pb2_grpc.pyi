@@ -36,9 +36,9 @@ class StorageServiceStub:
     def __new__(cls, channel: _aio.Channel) -> StorageServiceAsyncStub: ...
     ListTranscripts: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.ListTranscriptsRequest, _storage_service_pb2.ListTranscriptsResponse]
     """Returns the transcripts by session id, page by page, with the storage that each uses. A page
-    looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
-    than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
-    is created meanwhile may be missed.
+    looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer
+    transcripts than requested, or none. Only an empty `next_page_token` marks the last page. A
+    transcript that is created meanwhile may be missed.
     """
     TierTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _operations_pb2.Operation]
     """Starts an operation that moves large payloads of a transcript between the database and the blob
@@ -49,10 +49,10 @@ class StorageServiceStub:
       entry exists.
     - DRY_RUN reports what APPLY would do and changes nothing.
     An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
-    beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
-    has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
-    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-    as it is kept; with another payload: REQUEST_ID_REUSED.
+    beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the
+    tenant has `stub_large_tool_payloads` off; an operation that has begun fails with either of
+    them too. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same
+    operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
     """
     RecountTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _operations_pb2.Operation]
     """Starts an operation that counts the tokens of entries again that were counted by another
@@ -69,9 +69,9 @@ class StorageServiceAsyncStub(StorageServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTranscripts: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.ListTranscriptsRequest, _storage_service_pb2.ListTranscriptsResponse]  # type: ignore[assignment]
     """Returns the transcripts by session id, page by page, with the storage that each uses. A page
-    looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
-    than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
-    is created meanwhile may be missed.
+    looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer
+    transcripts than requested, or none. Only an empty `next_page_token` marks the last page. A
+    transcript that is created meanwhile may be missed.
     """
     TierTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _operations_pb2.Operation]  # type: ignore[assignment]
     """Starts an operation that moves large payloads of a transcript between the database and the blob
@@ -82,10 +82,10 @@ class StorageServiceAsyncStub(StorageServiceStub):
       entry exists.
     - DRY_RUN reports what APPLY would do and changes nothing.
     An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
-    beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
-    has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
-    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-    as it is kept; with another payload: REQUEST_ID_REUSED.
+    beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the
+    tenant has `stub_large_tool_payloads` off; an operation that has begun fails with either of
+    them too. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same
+    operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
     """
     RecountTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _operations_pb2.Operation]  # type: ignore[assignment]
     """Starts an operation that counts the tokens of entries again that were counted by another
@@ -105,9 +105,9 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_storage_service_pb2.ListTranscriptsResponse, _abc.Awaitable[_storage_service_pb2.ListTranscriptsResponse]]:
         """Returns the transcripts by session id, page by page, with the storage that each uses. A page
-        looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
-        than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
-        is created meanwhile may be missed.
+        looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer
+        transcripts than requested, or none. Only an empty `next_page_token` marks the last page. A
+        transcript that is created meanwhile may be missed.
         """
 
     @_abc_1.abstractmethod
@@ -124,10 +124,10 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
           entry exists.
         - DRY_RUN reports what APPLY would do and changes nothing.
         An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
-        beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
-        has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
-        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
-        as it is kept; with another payload: REQUEST_ID_REUSED.
+        beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the
+        tenant has `stub_large_tool_payloads` off; an operation that has begun fails with either of
+        them too. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same
+        operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod

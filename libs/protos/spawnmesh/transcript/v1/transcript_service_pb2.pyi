@@ -559,8 +559,8 @@ class ListEntriesRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of entries on the page. 0 means 100."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
-    as it was. INVALID_REQUEST for any other value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size`
+    is as it was. INVALID_REQUEST for any other value.
     """
     @_builtins.property
     def filter(self) -> _entry_pb2.EntryFilter:
@@ -714,9 +714,9 @@ class AssembleContextRequest(_message.Message):
     tokens. Empty means the vocabulary of the tenant's settings.
     """
     up_to_seq: _builtins.int
-    """The context of an earlier time: that of the model that read the transcript when this seq was its
-    end. Later messages, marks and summaries do not count; the tenant's settings are those of now. 0
-    is now. INVALID_REQUEST for a seq beyond the end.
+    """The context of an earlier time: that of the model that read the transcript when this seq was
+    its end. Later messages, marks and summaries do not count; the tenant's settings are those of
+    now. 0 is now. INVALID_REQUEST for a seq beyond the end.
     """
     @_builtins.property
     def accompanying_texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -36,12 +36,12 @@ class TranscriptSettings(_message.Message):
     stub_large_tool_payloads: _builtins.bool
     """Large tool results are also put into the blob store when they are appended, and a context has
     references in place of those that are no longer fresh. A context that the transcript does not
-    fit condenses all old messages: see FreshTail. Large images of users and models are put into the
-    blob store too. What is in the blob store leaves the database once it is no longer fresh.
-    Reading it completely then gives DEPENDENCY_UNAVAILABLE while the blob store is unavailable, and
-    STORED_HASH_DIFFERS if it was changed. If the setting is off, a context is what it would be
-    without the tier. The setting can change at any time; what was appended while it was off is read
-    completely until TierTranscript moves or condenses it.
+    fit condenses all old messages: see FreshTail. Large images of users and models are put into
+    the blob store too. What is in the blob store leaves the database once it is no longer fresh.
+    Reading it completely then gives DEPENDENCY_UNAVAILABLE while the blob store is unavailable,
+    and STORED_HASH_DIFFERS if it was changed. If the setting is off, a context is what it would be
+    without the tier. The setting can change at any time; what was appended while it was off is
+    read completely until TierTranscript moves or condenses it.
     """
     large_payload_bytes: _builtins.int
     """The size in bytes from which a result is large. 0 means 8,000. Holds for appends from then on."""

@@ -109,7 +109,7 @@ class McpConnection:
                 was_connected = await self._connect_and_wait()
                 if not was_connected or self._is_closed():
                     return
-                log.warning("mcp server lost", server=self._name, stderr=self._said())
+                log.warning("mcp_server_lost", server=self._name, stderr=self._said())
                 await self._needed.wait()
                 if self._is_closed():
                     return
@@ -166,7 +166,7 @@ class McpConnection:
                 "MCP_MALFORMED_ANSWER", f"the server's answer is no tool result; {_UNKNOWN_OUTCOME}"
             ) from None
         except Exception as error:  # noqa: BLE001 - an SDK error fails no run
-            log.warning("mcp call failed", server=self._name, error=type(error).__name__)
+            log.warning("mcp_call_failed", server=self._name, error=type(error).__name__)
             raise ToolRefused("MCP_ERROR", f"the call failed on its way; {_UNKNOWN_OUTCOME}") from None
         text = result_text(result, secrets=self._secrets, max_bytes=self._server.max_result_bytes)
         if result.is_error:
@@ -229,7 +229,7 @@ class McpConnection:
                 self._problem = self._describe_problem(error)
                 self._found_full_disk = self._server.url is None and _is_disk_full(error)
                 log.warning(
-                    "mcp server unavailable",
+                    "mcp_server_unavailable",
                     server=self._name,
                     why=self._problem,
                     error=_type_names(error),
@@ -301,7 +301,7 @@ class McpConnection:
     def _end_for(self, excess: str) -> None:
         """Note why the server is being ended."""
         self._excess = excess
-        log.warning("mcp server above a limit", server=self._name, why=excess)
+        log.warning("mcp_server_above_limit", server=self._name, why=excess)
 
     def _found_excess(self) -> str:
         """Return what the server used too much of, for which it was ended."""

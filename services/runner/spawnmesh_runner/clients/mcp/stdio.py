@@ -176,7 +176,7 @@ async def _terminate(process: Process, stderr: StderrTail) -> None:
         await _has_ended(process, _EXIT_SECONDS)
     _signal(process, signal.SIGKILL)
     if not await _has_ended(process, _REAP_SECONDS):
-        log.warning("mcp server does not end", pid=process.pid)
+        log.warning("mcp_server_not_ended", pid=process.pid)
     assert process.stderr is not None
     await stderr.drain(process.stderr)
     # Another process that holds the output open would keep the pipe, and nothing reads it any more.

@@ -101,7 +101,7 @@ async def _remove(cgroup: Path) -> None:
             while not _is_removed(cgroup):  # noqa: ASYNC110 - nothing signals the end
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        log.warning("cgroup of an mcp server is not removed", cgroup=cgroup.name)
+        log.warning("mcp_cgroup_not_removed", cgroup=cgroup.name)
 
 
 def _is_removed(cgroup: Path) -> bool:

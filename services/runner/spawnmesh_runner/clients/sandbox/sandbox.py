@@ -62,7 +62,7 @@ async def find_sandbox(workspace_root: Path, allow_unsandboxed: bool) -> Sandbox
     With `allow_unsandboxed` none is tried.
     """
     if allow_unsandboxed:
-        log.warning("MCP servers run without a sandbox, because RUNNER_UNSANDBOXED_STDIO_SERVERS is set")
+        log.warning("mcp_servers_unsandboxed", because="RUNNER_UNSANDBOXED_STDIO_SERVERS is set")
         return Sandbox(UNSANDBOXED, unsandboxed)
     problems = {}
     for backend, command_line in _backends():
@@ -70,11 +70,11 @@ async def find_sandbox(workspace_root: Path, allow_unsandboxed: bool) -> Sandbox
         problem = await _try(command_line, workspace_root)
         if not problem:
             milliseconds = round((monotonic_seconds() - start) * 1000)
-            log.info("MCP servers run in a sandbox", backend=backend, start_milliseconds=milliseconds)
+            log.info("mcp_servers_sandboxed", backend=backend, start_milliseconds=milliseconds)
             return Sandbox(backend, command_line)
         problems[backend] = problem
     log.error(
-        "MCP servers that are commands are refused: no sandbox can be made",
+        "mcp_sandbox_unavailable",
         problems=problems,
         advice="allow user namespaces to this process, or give the servers an address,"
         " or set RUNNER_UNSANDBOXED_STDIO_SERVERS; see docs/howto/mcp.md",

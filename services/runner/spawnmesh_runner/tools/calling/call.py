@@ -74,7 +74,7 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
             raise
         return refusal(error.reason.value, error.message)
     except Exception:
-        log.exception("tool failed", tool=tool.name)
+        log.exception("tool_failed", tool=tool.name)
         return refusal(
             "TOOL_FAILED", "the tool failed by a defect of its own; calling it again so will not help"
         )

@@ -104,7 +104,7 @@ async def _offered_tools(
         tools += offer_tools(name, servers[name], listed, connection.call, connection.sanitize)
     if len(tools) > MAX_TOOLS:
         log.warning(
-            "mcp tools left out",
+            "mcp_tools_left_out",
             why=f"there are more than {MAX_TOOLS}",
             tools=[one.name for one in tools[MAX_TOOLS:]],
         )

@@ -49,13 +49,13 @@ def offer_tools(
             tools[full_name] = _tool(full_name, server, one, call, sanitize)
         except UnusableSchema as error:
             log.warning(
-                "mcp tool left out",
+                "mcp_tool_left_out",
                 server=name,
                 tool=ascii(one.name[:_MAX_LOGGED_CHARACTERS]),
                 why=str(error),
             )
     if missing := set(server.tools or ()) - {one.name for one in listed}:
-        log.warning("mcp tools missing", server=name, tools=sorted(missing))
+        log.warning("mcp_tools_missing", server=name, tools=sorted(missing))
     return list(tools.values())
 
 

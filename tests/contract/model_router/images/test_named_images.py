@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_runner.loop.named_images import MAX_IMAGE_BYTES, MAX_TOTAL_BYTES
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.model_router.fixtures import PNG, World
+from tests.support.model_router.fixtures import PNG, World, image_block
 from tests.support.model_router.provider import (
     anthropic_answer,
     chat,
@@ -138,3 +139,18 @@ async def test_runner__another_provider_is_shown_none(
 def _said(text: str) -> message_pb2.Message:
     block = message_pb2.ContentBlock(text=message_pb2.Text(text=text))
     return message_pb2.Message(role=message_pb2.ROLE_USER, content=[block])
+
+
+async def test_Generate__images_that_the_prompt_names_follow_the_rules_of_images(world: World) -> None:
+    world.provider.on("one", openai_error(400, "Unsupported content", "invalid_request_error", None))
+    world.provider.on("two", sse(*chat("blind now")))
+    router = await world.router()
+    named = generation_pb2.NamedImage(name="/srv/a.png", image=image_block().image)
+    answered = await router.generate(world.ref("one"), world.ref("two"), named_images=[named])
+    first, second = world.provider.bodies
+    assert str(first).count("image_url") == 2  # the part's type and its member
+    assert "/srv/a.png" in str(first)
+    assert "image_url" not in str(second)
+    started = [event.attempt_started for event in answered.events if event.HasField("attempt_started")]
+    assert [start.prompt_image_detection_suppressed for start in started] == [False, True]
+    assert answered.completion.images == generation_pb2.IMAGE_OUTCOME_WITHHELD

@@ -1,4 +1,4 @@
-"""How many plugins a tenant may have, and what many gates cost a spawn."""
+"""The number of plugins of a tenant is limited, and many gates cost a spawn no more than one."""
 
 import asyncio
 from typing import Any

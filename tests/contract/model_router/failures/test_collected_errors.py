@@ -9,7 +9,7 @@ from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 
 from tests.support.model_router.fixtures import World
 
-FILE = Path(__file__).parents[2] / "unit" / "model_router" / "cases" / "collected_wordings.json"
+FILE = Path(__file__).parents[3] / "unit" / "model_router" / "cases" / "collected_wordings.json"
 CASES: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
 
 
