@@ -149,7 +149,7 @@ class Revise(_message.Message):
     OBJECTION_KEY_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """What to change. The model reads it. Not blank, and without NUL."""
+    """The change that is wanted. The model reads it. Not blank, and without NUL."""
     objection_key: _builtins.str
     """Identifies the objection within the run and the plugin. After `max_attempts` revisions for it,
     the objection is ignored. Empty means that only the bound of the run holds.
@@ -366,8 +366,9 @@ Global___Rewrite: _TypeAlias = Rewrite  # noqa: Y015
 
 @_typing.final
 class RequireApproval(_message.Message):
-    """A person decides whether the call is made. Plugins of lower priority are called as after `proceed`:
-    what they rewrite is what the person sees, and one that blocks the call spares the person.
+    """A person decides whether the call is made. Plugins of lower priority are called as after
+    `proceed`: what they rewrite is what the person sees, and one that blocks the call spares the
+    person.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

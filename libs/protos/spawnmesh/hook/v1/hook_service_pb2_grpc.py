@@ -122,12 +122,12 @@ class HookServiceServicer:
     def UpdatePlugin(self, request, context):
         """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
         keeps its place among plugins of equal priority. Calls that start from now on use it; other
-        replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
-        know of the hooks first, does not answer.
+        replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which
+        must know of the hooks first, does not answer.
         - With `allow_missing`, a plugin that does not exist is registered with all fields of the
         request, whatever the mask. Otherwise it is NOT_FOUND.
-        - If the plugin already has this content, nothing is changed and the etag is not checked, so that
-        a repeat returns the same answer.
+        - If the plugin already has this content, nothing is changed and the etag is not checked, so
+        that a repeat returns the same answer.
         - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
         facts. NOT_FOUND if it is given and there is no such plugin.
         - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
@@ -142,8 +142,8 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetPlugin(self, request, context):
-        """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
-        there is none.
+        """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND
+        if there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,9 +188,9 @@ class HookServiceServicer:
 
     def TestPlugin(self, request, context):
         """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-        even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
-        health checks and stopped. The calls are in the delivery log, and the
-        answers have no effect. NOT_FOUND if there is no such plugin.
+        even if it is paused or its circuit breaker is open, but not while it is silent: it had
+        answered health checks and stopped. The calls are in the delivery log, and the answers have no
+        effect. NOT_FOUND if there is no such plugin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,12 +39,12 @@ class HookServiceStub:
     UpdatePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.UpdatePluginRequest, _hook_service_pb2.UpdatePluginResponse]
     """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
     keeps its place among plugins of equal priority. Calls that start from now on use it; other
-    replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
-    know of the hooks first, does not answer.
+    replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which
+    must know of the hooks first, does not answer.
     - With `allow_missing`, a plugin that does not exist is registered with all fields of the
       request, whatever the mask. Otherwise it is NOT_FOUND.
-    - If the plugin already has this content, nothing is changed and the etag is not checked, so that
-      a repeat returns the same answer.
+    - If the plugin already has this content, nothing is changed and the etag is not checked, so
+      that a repeat returns the same answer.
     - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
       facts. NOT_FOUND if it is given and there is no such plugin.
     - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
@@ -55,8 +55,8 @@ class HookServiceStub:
       that has as many as its settings allow, also if several are registered at once.
     """
     GetPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetPluginRequest, _hook_service_pb2.GetPluginResponse]
-    """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
-    there is none.
+    """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND
+    if there is none.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
     """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
@@ -81,9 +81,9 @@ class HookServiceStub:
     """
     TestPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-    even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
-    health checks and stopped. The calls are in the delivery log, and the
-    answers have no effect. NOT_FOUND if there is no such plugin.
+    even if it is paused or its circuit breaker is open, but not while it is silent: it had
+    answered health checks and stopped. The calls are in the delivery log, and the answers have no
+    effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
     """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
@@ -158,12 +158,12 @@ class HookServiceAsyncStub(HookServiceStub):
     UpdatePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.UpdatePluginRequest, _hook_service_pb2.UpdatePluginResponse]  # type: ignore[assignment]
     """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
     keeps its place among plugins of equal priority. Calls that start from now on use it; other
-    replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
-    know of the hooks first, does not answer.
+    replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which
+    must know of the hooks first, does not answer.
     - With `allow_missing`, a plugin that does not exist is registered with all fields of the
       request, whatever the mask. Otherwise it is NOT_FOUND.
-    - If the plugin already has this content, nothing is changed and the etag is not checked, so that
-      a repeat returns the same answer.
+    - If the plugin already has this content, nothing is changed and the etag is not checked, so
+      that a repeat returns the same answer.
     - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
       facts. NOT_FOUND if it is given and there is no such plugin.
     - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
@@ -174,8 +174,8 @@ class HookServiceAsyncStub(HookServiceStub):
       that has as many as its settings allow, also if several are registered at once.
     """
     GetPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetPluginRequest, _hook_service_pb2.GetPluginResponse]  # type: ignore[assignment]
-    """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
-    there is none.
+    """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND
+    if there is none.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
     """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
@@ -200,9 +200,9 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     TestPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]  # type: ignore[assignment]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-    even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
-    health checks and stopped. The calls are in the delivery log, and the
-    answers have no effect. NOT_FOUND if there is no such plugin.
+    even if it is paused or its circuit breaker is open, but not while it is silent: it had
+    answered health checks and stopped. The calls are in the delivery log, and the answers have no
+    effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
     """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
@@ -280,12 +280,12 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hook_service_pb2.UpdatePluginResponse, _abc.Awaitable[_hook_service_pb2.UpdatePluginResponse]]:
         """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
         keeps its place among plugins of equal priority. Calls that start from now on use it; other
-        replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
-        know of the hooks first, does not answer.
+        replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which
+        must know of the hooks first, does not answer.
         - With `allow_missing`, a plugin that does not exist is registered with all fields of the
           request, whatever the mask. Otherwise it is NOT_FOUND.
-        - If the plugin already has this content, nothing is changed and the etag is not checked, so that
-          a repeat returns the same answer.
+        - If the plugin already has this content, nothing is changed and the etag is not checked, so
+          that a repeat returns the same answer.
         - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
           facts. NOT_FOUND if it is given and there is no such plugin.
         - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
@@ -302,8 +302,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.GetPluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.GetPluginResponse, _abc.Awaitable[_hook_service_pb2.GetPluginResponse]]:
-        """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
-        there is none.
+        """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND
+        if there is none.
         """
 
     @_abc_1.abstractmethod
@@ -358,9 +358,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.TestPluginResponse, _abc.Awaitable[_hook_service_pb2.TestPluginResponse]]:
         """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-        even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
-        health checks and stopped. The calls are in the delivery log, and the
-        answers have no effect. NOT_FOUND if there is no such plugin.
+        even if it is paused or its circuit breaker is open, but not while it is silent: it had
+        answered health checks and stopped. The calls are in the delivery log, and the answers have no
+        effect. NOT_FOUND if there is no such plugin.
         """
 
     @_abc_1.abstractmethod

@@ -28,21 +28,21 @@ if _version_not_supported:
 
 class OperationServiceStub:
     """Served by session, transcript and attachment-blob, beside their own services, for the operations
-    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
-    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its
+    option `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
-    it is tried again until it succeeds.
+    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled:
+    then it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
-    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
-    are NOT_FOUND.
-    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
-    So long a repeat with the same `request_id` returns the same operation.
+    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller
+    they are NOT_FOUND.
+    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a
+    tenant. So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
 
     The messages have the same bytes as those of `google.longrunning.Operations`. The service is
@@ -84,21 +84,21 @@ class OperationServiceStub:
 
 class OperationServiceServicer:
     """Served by session, transcript and attachment-blob, beside their own services, for the operations
-    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
-    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its
+    option `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
-    it is tried again until it succeeds.
+    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled:
+    then it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
-    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
-    are NOT_FOUND.
-    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
-    So long a repeat with the same `request_id` returns the same operation.
+    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller
+    they are NOT_FOUND.
+    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a
+    tenant. So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
 
     The messages have the same bytes as those of `google.longrunning.Operations`. The service is
@@ -131,10 +131,10 @@ class OperationServiceServicer:
 
     def CancelOperation(self, request, context):
         """Requests that the operation ends after its current step. It then has the error CANCELLED, and
-        `partial_response` says what was done; nothing is undone. An operation whose last step is running
-        may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-        the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
-        is not done and whose metadata has no `is_cancellable`.
+        `partial_response` says what was done; nothing is undone. An operation whose last step is
+        running may still succeed. Does nothing for one that is done. It needs the role of the RPC that
+        started the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE
+        for one that is not done and whose metadata has no `is_cancellable`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,21 +187,21 @@ def add_OperationServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class OperationService:
     """Served by session, transcript and attachment-blob, beside their own services, for the operations
-    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
-    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its
+    option `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
     step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
-    it is tried again until it succeeds.
+    `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled:
+    then it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
     the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
-    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
-    are NOT_FOUND.
-    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
-    So long a repeat with the same `request_id` returns the same operation.
+    `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller
+    they are NOT_FOUND.
+    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a
+    tenant. So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
 
     The messages have the same bytes as those of `google.longrunning.Operations`. The service is

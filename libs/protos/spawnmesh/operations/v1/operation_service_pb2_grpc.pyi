@@ -29,21 +29,21 @@ GRPC_VERSION: str
 
 class OperationServiceStub:
     """Served by session, transcript and attachment-blob, beside their own services, for the operations
-    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
-    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its
+    option `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
-      it is tried again until it succeeds.
+      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled:
+      then it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
-      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
-      are NOT_FOUND.
-    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
-      So long a repeat with the same `request_id` returns the same operation.
+      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller
+      they are NOT_FOUND.
+    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a
+      tenant. So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
 
     The messages have the same bytes as those of `google.longrunning.Operations`. The service is
@@ -68,10 +68,10 @@ class OperationServiceStub:
     """
     CancelOperation: _grpc.UnaryUnaryMultiCallable[_operation_service_pb2.CancelOperationRequest, _operation_service_pb2.CancelOperationResponse]
     """Requests that the operation ends after its current step. It then has the error CANCELLED, and
-    `partial_response` says what was done; nothing is undone. An operation whose last step is running
-    may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-    the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
-    is not done and whose metadata has no `is_cancellable`.
+    `partial_response` says what was done; nothing is undone. An operation whose last step is
+    running may still succeed. Does nothing for one that is done. It needs the role of the RPC that
+    started the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE
+    for one that is not done and whose metadata has no `is_cancellable`.
     """
     DeleteOperation: _grpc.UnaryUnaryMultiCallable[_operation_service_pb2.DeleteOperationRequest, _operation_service_pb2.DeleteOperationResponse]
     """Forgets an operation that is done, and its `request_id`. ABORTED CONFLICT if it is not done.
@@ -82,21 +82,21 @@ class OperationServiceStub:
 @_typing.type_check_only
 class OperationServiceAsyncStub(OperationServiceStub):
     """Served by session, transcript and attachment-blob, beside their own services, for the operations
-    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
-    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its
+    option `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
-      it is tried again until it succeeds.
+      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled:
+      then it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
-      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
-      are NOT_FOUND.
-    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
-      So long a repeat with the same `request_id` returns the same operation.
+      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller
+      they are NOT_FOUND.
+    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a
+      tenant. So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
 
     The messages have the same bytes as those of `google.longrunning.Operations`. The service is
@@ -118,10 +118,10 @@ class OperationServiceAsyncStub(OperationServiceStub):
     """
     CancelOperation: _aio.UnaryUnaryMultiCallable[_operation_service_pb2.CancelOperationRequest, _operation_service_pb2.CancelOperationResponse]  # type: ignore[assignment]
     """Requests that the operation ends after its current step. It then has the error CANCELLED, and
-    `partial_response` says what was done; nothing is undone. An operation whose last step is running
-    may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-    the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
-    is not done and whose metadata has no `is_cancellable`.
+    `partial_response` says what was done; nothing is undone. An operation whose last step is
+    running may still succeed. Does nothing for one that is done. It needs the role of the RPC that
+    started the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE
+    for one that is not done and whose metadata has no `is_cancellable`.
     """
     DeleteOperation: _aio.UnaryUnaryMultiCallable[_operation_service_pb2.DeleteOperationRequest, _operation_service_pb2.DeleteOperationResponse]  # type: ignore[assignment]
     """Forgets an operation that is done, and its `request_id`. ABORTED CONFLICT if it is not done.
@@ -131,21 +131,21 @@ class OperationServiceAsyncStub(OperationServiceStub):
 
 class OperationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by session, transcript and attachment-blob, beside their own services, for the operations
-    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its option
-    `operation_info` names the message in `response`. `metadata` is OperationMetadata.
+    that their RPCs started. An RPC that starts one answers `google.longrunning.Operation`, and its
+    option `operation_info` names the message in `response`. `metadata` is OperationMetadata.
 
     - An operation is durable: it goes on after a restart of any process. It is done in steps, and a
       step that is interrupted is repeated.
     - While something that it needs is unavailable, it is tried again with growing pauses, and
-      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled: then
-      it is tried again until it succeeds.
+      `retry_reason` says why. After about an hour of that it fails, unless it cannot be cancelled:
+      then it is tried again until it succeeds.
     - `name` is `services/<service>/operations/<id>`. Through a gateway, a call names the service in
       the header `spawnmesh-service` too.
     - Operations that operators of the mesh start on a tenant are apart from those of its clients:
-      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller they
-      are NOT_FOUND.
-    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a tenant.
-      So long a repeat with the same `request_id` returns the same operation.
+      `name` is `services/<service>/tenants/<tenant_id>/operations/<id>`, and for any other caller
+      they are NOT_FOUND.
+    - The result of a finished operation is kept for a week, and at most the 1,000 newest of a
+      tenant. So long a repeat with the same `request_id` returns the same operation.
     - A tenant has at most 100 operations of a service that are not done: OPERATION_COUNT_EXCEEDED.
 
     The messages have the same bytes as those of `google.longrunning.Operations`. The service is
@@ -189,10 +189,10 @@ class OperationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_operation_service_pb2.CancelOperationResponse, _abc.Awaitable[_operation_service_pb2.CancelOperationResponse]]:
         """Requests that the operation ends after its current step. It then has the error CANCELLED, and
-        `partial_response` says what was done; nothing is undone. An operation whose last step is running
-        may still succeed. Does nothing for one that is done. It needs the role of the RPC that started
-        the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE for one that
-        is not done and whose metadata has no `is_cancellable`.
+        `partial_response` says what was done; nothing is undone. An operation whose last step is
+        running may still succeed. Does nothing for one that is done. It needs the role of the RPC that
+        started the operation: ROLE_MISSING. NOT_FOUND as for GetOperation. OPERATION_NOT_CANCELLABLE
+        for one that is not done and whose metadata has no `is_cancellable`.
         """
 
     @_abc_1.abstractmethod
