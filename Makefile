@@ -205,7 +205,7 @@ bom: $(READY) ## Write the bill of materials of all pinned packages (CycloneDX) 
 	@python deploy/docker/image_bills.py build/images $(BASE_DIGEST)
 
 images: $(READY) ## Build every image with Buildah on a stand-in of the base image, check it, and print its size; needs root, buildah and debootstrap
-	@pytest -q -n 0 -s tests/deploy/test_image_build.py
+	@SPAWNMESH_ALL_IMAGES=1 pytest -q -n 0 -s tests/deploy/test_image_build.py
 
 PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt requirements-examples.txt requirements-browser.txt
 audit: $(TOOLS)/.ready ## Look for known vulnerabilities of all pinned packages; needs the advisories of the package index

@@ -32,6 +32,9 @@ class RenewedCredentials(Provider):
     So does the renewing thread if the renewal fails. `owner` names them in the log.
     """
 
+    _shortest_use = timedelta()
+    """New credentials are not renewed before, even if they end soon."""
+
     def __init__(self, owner: str, clock: Clock) -> None:
         self._owner = owner
         self._clock = clock
@@ -92,9 +95,8 @@ class RenewedCredentials(Provider):
 
     def _take(self, credentials: Credentials) -> Credentials:
         self._current = credentials
-        # A cloud may hand out credentials that it has used for hours, and that end soon.
         now = self._clock()
-        self._renew_time = max(now + self._left(credentials) - _RENEW_BEFORE, now + _RETRY_RENEWAL_AFTER)
+        self._renew_time = max(now + self._left(credentials) - _RENEW_BEFORE, now + self._shortest_use)
         return credentials
 
     def _left(self, credentials: Credentials) -> timedelta:

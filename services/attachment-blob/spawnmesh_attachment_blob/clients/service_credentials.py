@@ -3,6 +3,7 @@
 Synchronous: call it in a thread.
 """
 
+from datetime import timedelta
 from pathlib import Path
 
 import urllib3
@@ -34,6 +35,9 @@ class IdentityCredentials(RenewedCredentials):
     owner replaces it before it expires. With `aws`, the variables that AWS sets in a pod say where
     they are; without such variables they are those of the machine.
     """
+
+    # A cloud may hand out credentials that it made hours ago, and the same ones again.
+    _shortest_use = timedelta(seconds=10)
 
     def __init__(self, settings: AttachmentBlobSettings, http: urllib3.PoolManager, clock: Clock) -> None:
         super().__init__(_SESSION_NAME, clock)

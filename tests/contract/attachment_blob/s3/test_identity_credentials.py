@@ -195,18 +195,18 @@ def test_agent_of_a_cloud_gives_the_credentials(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The variables and the protocol are those of EKS Pod Identity."""
+    """The variables and the protocol are those of EKS Pod Identity. Its credentials may end soon."""
     asked: list[str | None] = []
+    lifetime = timedelta(seconds=150)
 
     def answer(_: str, authorization: str | None) -> dict[str, str]:
         asked.append(authorization)
         given = IdentityCredentials(settings, http, utc_now).retrieve()
-        assert given.expiration is not None
         return {
             "AccessKeyId": given.access_key,
             "SecretAccessKey": given.secret_key,
             "Token": str(given.session_token),
-            "Expiration": given.expiration.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "Expiration": (utc_now() + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 
     (tmp_path / "agent-token").write_text(AGENT_TOKEN)
