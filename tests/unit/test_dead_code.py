@@ -39,6 +39,21 @@ def test_every_statement_is_run_by_the_module_beside_it() -> None:
     assert unused == []
 
 
+def test_every_function_and_view_of_a_schema_is_used() -> None:
+    unused = []
+    library = ROOT / "libs/postgres/spawnmesh_postgres"
+    shared = [file.read_text() for file in (*library.rglob("*.py"), *library.rglob("*.sql"))]
+    for file in sorted(ROOT.glob("services/*/spawnmesh_*/migrations/*.sql")):
+        store = file.parent.parent / "store"
+        statements = [other.read_text() for other in (*store.glob("*.py"), *store.glob("*.sql"))]
+        text = re.sub(r"--.*", "", file.read_text())
+        for name in re.findall(r"^create (?:function|view) (\w+)", text, re.MULTILINE):
+            named = re.compile(rf"(?<!function )(?<!view )\b{name}\b")
+            if not any(named.search(source) for source in (text, *statements, *shared)):
+                unused.append(f"{file.name}: {name}")
+    assert unused == []
+
+
 def test_every_name_is_used() -> None:
     """A function, class or constant is named by the product in more places than its definition."""
     texts = [*map(source_of, product_files())]
