@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 
@@ -26,6 +27,7 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch("".join(parts), printed) is not None
 
 
+@pytest.mark.timeout(300)
 async def test_every_block_works_and_prints_what_the_page_says(stack: Stack, tmp_path: Path) -> None:
     tenant = f"t-{uuid4().hex[:12]}"
     (port,) = free_ports(1)
