@@ -266,7 +266,7 @@ def test_package_has_a_license_and_a_readme(project: Path) -> None:
     assert tomllib.loads(project.read_text())["project"]["license"] == "Apache-2.0"
     readme = (project.parent / "README.md").read_text()
     assert 7 <= len(readme.splitlines()) <= 18
-    package = next(project.parent.glob("spawnmesh*/"))
+    package = next(project.parent.glob("spawnmesh*/"), project.parent)
     for path in re.findall(r"`([\w-]+(?:/[\w.-]+)+|\w+\.py)`", readme):
         places = (ROOT / path, project.parent / path, package / path)
         assert any(place.exists() for place in places), f"{path} is not there"

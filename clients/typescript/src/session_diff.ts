@@ -97,7 +97,8 @@ async function* entries(
   sessionId: string,
   afterSeq: bigint,
 ): AsyncGenerator<WireEntry, void> {
-  const request = { sessionId, direction: { case: "afterSeq", value: afterSeq }, pageSize: PAGE_SIZE } as const;
+  const direction = { case: "afterSeq", value: afterSeq } as const;
+  const request = { sessionId, direction, pageSize: PAGE_SIZE };
   let pageToken = "";
   do {
     let page;

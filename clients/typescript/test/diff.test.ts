@@ -10,7 +10,8 @@ import { TranscriptService } from "#dist/gen/spawnmesh/transcript/v1/transcript_
 import { FakeClock, meshAt, serve } from "./server.js";
 
 type Body = NonNullable<MessageInitShape<typeof EntryBodySchema>>;
-type Block = { block: { case: "text"; value: { text: string } } | { case: "thinking"; value: { text: string } } };
+type Text = { text: string };
+type Block = { block: { case: "text"; value: Text } | { case: "thinking"; value: Text } };
 
 const A = "ses_0000000000000000000000000a";
 const B = "ses_0000000000000000000000000b";
@@ -47,7 +48,8 @@ async function diff(t: Parameters<typeof serve>[0], a: Body[], b: Body[], copied
         const wanted = filter?.kinds.length ? all.filter(({ body }) => body.kind?.case === "label") : all;
         const entries = wanted.filter(({ seq }) => Number(seq) > after).slice(0, 2);
         const last = Number(entries.at(-1)?.seq ?? 0n);
-        return { entries, nextPageToken: wanted.some(({ seq }) => Number(seq) > last) && last ? `${last}` : "" };
+        const hasMore = wanted.some(({ seq }) => Number(seq) > last);
+        return { entries, nextPageToken: hasMore && last ? `${last}` : "" };
       },
     });
   });

@@ -47,7 +47,8 @@ test("a tenant is changed by its fields and deleted by an operation", async (t) 
         ),
       }),
     );
-  const response = anyPack(DeleteTenantResponseSchema, create(DeleteTenantResponseSchema, { tenant: deleted }));
+  const done = create(DeleteTenantResponseSchema, { tenant: deleted });
+  const response = anyPack(DeleteTenantResponseSchema, done);
   const url = await serve(t, (router) => {
     router.service(TenantService, {
       updateTenant: (request) => {
@@ -104,7 +105,8 @@ test("the spending has the rows of all pages and the budget of the day", async (
         asked.push(request);
         const row = { dayTime: timestampFromDate(TIME), agentId: "a", callCount: 2n, costMicros: 1_500_000n };
         if (request.pageToken === "") return { rows: [row], nextPageToken: "next", currency: "USD" };
-        const budget = { limitMicros: 3_000_000n, spentMicros: 1_500_000n, renewTime: timestampFromDate(TIME) };
+        const renewTime = timestampFromDate(TIME);
+        const budget = { limitMicros: 3_000_000n, spentMicros: 1_500_000n, renewTime };
         return { rows: [{ model: "p/m" }], budget, currency: "USD" };
       },
     });
@@ -113,7 +115,8 @@ test("the spending has the rows of all pages and the budget of the day", async (
   const found = await mesh.models.spend({ start: TIME, groupBy: ["DAY", "AGENT"] });
   assert.deepEqual(asked[1]?.groupBy, [SpendDimension.DAY, SpendDimension.AGENT]);
   assert.deepEqual(asked.map(({ pageToken }) => pageToken), ["", "next"]);
-  assert.deepEqual(found.rows.map(({ day, agentId, model, calls, cost }) => [day, agentId, model, calls, cost]), [
+  const rows = found.rows.map(({ day, agentId, model, calls, cost }) => [day, agentId, model, calls, cost]);
+  assert.deepEqual(rows, [
     [TIME, "a", "", 2, 1.5],
     [undefined, "", "p/m", 0, 0],
   ]);

@@ -228,8 +228,8 @@ class HookServiceServicer:
         repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
         is stored.
         - At most 3 revisions are granted in a run, and at most `max_attempts` for an objection key
-        of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
-        run, no revision is granted. `capped_revisions` has each that was requested, and so has the
+        of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of
+        a run, no revision is granted. `capped_revisions` has each that was requested, and so has the
         log, with the decision `capped`.
         - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
         stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin

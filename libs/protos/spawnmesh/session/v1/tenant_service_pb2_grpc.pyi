@@ -63,15 +63,17 @@ class TenantServiceStub:
     has its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
     """
     DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]
-    """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
-    messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then removes
-    sessions, transcripts, the bucket with its content, plugins with their decisions and deliveries,
-    and the data for model calls. A tenant that is created again finds nothing of the old one. Not
-    promised: that observers receive the ends. Not removed: what plugins and providers keep.
-    - The operation outlives the tenant, and GetTenant shows the same progress. It never fails: while
-      a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for CancelOperation.
-    - A repeat with the same `request_id` returns the same operation as long as it is kept, also after
-      the tenant was created again, and deletes nothing then.
+    """Starts an operation that deletes a tenant, and returns when this is durable. From then on
+    spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then
+    removes sessions, transcripts, the bucket with its content, plugins with their decisions and
+    deliveries, and the data for model calls. A tenant that is created again finds nothing of the
+    old one. Not promised: that observers receive the ends. Not removed: what plugins and providers
+    keep.
+    - The operation outlives the tenant, and GetTenant shows the same progress. It never fails:
+      while a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for
+      CancelOperation.
+    - A repeat with the same `request_id` returns the same operation as long as it is kept, also
+      after the tenant was created again, and deletes nothing then.
     - With another `request_id`, it is another operation of the same deletion, if that is not done:
       they end together. For a DELETED tenant it ends at once.
     - NOT_FOUND if there is no such tenant. OPERATION_COUNT_EXCEEDED.
@@ -169,15 +171,17 @@ class TenantServiceAsyncStub(TenantServiceStub):
     has its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
     """
     DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]  # type: ignore[assignment]
-    """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
-    messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then removes
-    sessions, transcripts, the bucket with its content, plugins with their decisions and deliveries,
-    and the data for model calls. A tenant that is created again finds nothing of the old one. Not
-    promised: that observers receive the ends. Not removed: what plugins and providers keep.
-    - The operation outlives the tenant, and GetTenant shows the same progress. It never fails: while
-      a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for CancelOperation.
-    - A repeat with the same `request_id` returns the same operation as long as it is kept, also after
-      the tenant was created again, and deletes nothing then.
+    """Starts an operation that deletes a tenant, and returns when this is durable. From then on
+    spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then
+    removes sessions, transcripts, the bucket with its content, plugins with their decisions and
+    deliveries, and the data for model calls. A tenant that is created again finds nothing of the
+    old one. Not promised: that observers receive the ends. Not removed: what plugins and providers
+    keep.
+    - The operation outlives the tenant, and GetTenant shows the same progress. It never fails:
+      while a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for
+      CancelOperation.
+    - A repeat with the same `request_id` returns the same operation as long as it is kept, also
+      after the tenant was created again, and deletes nothing then.
     - With another `request_id`, it is another operation of the same deletion, if that is not done:
       they end together. For a DELETED tenant it ends at once.
     - NOT_FOUND if there is no such tenant. OPERATION_COUNT_EXCEEDED.
@@ -302,15 +306,17 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.DeleteTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
-        """Starts an operation that deletes a tenant, and returns when this is durable. From then on spawns,
-        messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then removes
-        sessions, transcripts, the bucket with its content, plugins with their decisions and deliveries,
-        and the data for model calls. A tenant that is created again finds nothing of the old one. Not
-        promised: that observers receive the ends. Not removed: what plugins and providers keep.
-        - The operation outlives the tenant, and GetTenant shows the same progress. It never fails: while
-          a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for CancelOperation.
-        - A repeat with the same `request_id` returns the same operation as long as it is kept, also after
-          the tenant was created again, and deletes nothing then.
+        """Starts an operation that deletes a tenant, and returns when this is durable. From then on
+        spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then
+        removes sessions, transcripts, the bucket with its content, plugins with their decisions and
+        deliveries, and the data for model calls. A tenant that is created again finds nothing of the
+        old one. Not promised: that observers receive the ends. Not removed: what plugins and providers
+        keep.
+        - The operation outlives the tenant, and GetTenant shows the same progress. It never fails:
+          while a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for
+          CancelOperation.
+        - A repeat with the same `request_id` returns the same operation as long as it is kept, also
+          after the tenant was created again, and deletes nothing then.
         - With another `request_id`, it is another operation of the same deletion, if that is not done:
           they end together. For a DELETED tenant it ends at once.
         - NOT_FOUND if there is no such tenant. OPERATION_COUNT_EXCEEDED.
