@@ -154,11 +154,11 @@ class TenantServiceServicer:
 
     def DeleteTenant(self, request, context):
         """Starts an operation that deletes a tenant, and returns when this is durable. From then on
-        spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then
-        removes sessions, transcripts, the bucket with its content, plugins with their decisions and
-        deliveries, and the data for model calls. A tenant that is created again finds nothing of the
-        old one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-        keep.
+        spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs,
+        then removes sessions, transcripts, the bucket with its content, plugins with their decisions
+        and deliveries, and the data for model calls. A tenant that is created again finds nothing of
+        the old one. Not promised: that observers receive the ends. Not removed: what plugins and
+        providers keep.
         - The operation outlives the tenant, and GetTenant shows the same progress. It never fails:
         while a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for
         CancelOperation.

@@ -64,11 +64,11 @@ class TenantServiceStub:
     """
     DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]
     """Starts an operation that deletes a tenant, and returns when this is durable. From then on
-    spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then
-    removes sessions, transcripts, the bucket with its content, plugins with their decisions and
-    deliveries, and the data for model calls. A tenant that is created again finds nothing of the
-    old one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-    keep.
+    spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs,
+    then removes sessions, transcripts, the bucket with its content, plugins with their decisions
+    and deliveries, and the data for model calls. A tenant that is created again finds nothing of
+    the old one. Not promised: that observers receive the ends. Not removed: what plugins and
+    providers keep.
     - The operation outlives the tenant, and GetTenant shows the same progress. It never fails:
       while a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for
       CancelOperation.
@@ -172,11 +172,11 @@ class TenantServiceAsyncStub(TenantServiceStub):
     """
     DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _operations_pb2.Operation]  # type: ignore[assignment]
     """Starts an operation that deletes a tenant, and returns when this is durable. From then on
-    spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then
-    removes sessions, transcripts, the bucket with its content, plugins with their decisions and
-    deliveries, and the data for model calls. A tenant that is created again finds nothing of the
-    old one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-    keep.
+    spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs,
+    then removes sessions, transcripts, the bucket with its content, plugins with their decisions
+    and deliveries, and the data for model calls. A tenant that is created again finds nothing of
+    the old one. Not promised: that observers receive the ends. Not removed: what plugins and
+    providers keep.
     - The operation outlives the tenant, and GetTenant shows the same progress. It never fails:
       while a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for
       CancelOperation.
@@ -307,11 +307,11 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
         """Starts an operation that deletes a tenant, and returns when this is durable. From then on
-        spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs, then
-        removes sessions, transcripts, the bucket with its content, plugins with their decisions and
-        deliveries, and the data for model calls. A tenant that is created again finds nothing of the
-        old one. Not promised: that observers receive the ends. Not removed: what plugins and providers
-        keep.
+        spawns, messages and writes are refused with UNKNOWN_TENANT. The operation kills live runs,
+        then removes sessions, transcripts, the bucket with its content, plugins with their decisions
+        and deliveries, and the data for model calls. A tenant that is created again finds nothing of
+        the old one. Not promised: that observers receive the ends. Not removed: what plugins and
+        providers keep.
         - The operation outlives the tenant, and GetTenant shows the same progress. It never fails:
           while a service is unavailable, it is tried again. OPERATION_NOT_CANCELLABLE for
           CancelOperation.
