@@ -13,8 +13,8 @@ import pytest
 import yaml
 from spawnmesh_runner.settings import RunnerSettings
 
-from tests.support.deploy.instruments import series
 from tests.support.deploy.queries import labels_of, selectors
+from tests.support.deploy.registry import series
 from tests.support.deploy.rendering import ROOT, Object, of_kind, refusal
 
 KEDA = ("production", "keda")
@@ -91,7 +91,7 @@ def test_query_names_metrics_and_labels_that_there_are() -> None:
         assert labels.pop("namespace") == "mesh"
         assert set(labels) <= labels_of(name), name
         for label, value in labels.items():
-            known = series()[name].labels[label]
+            known = series()[name].labels[label].exact
             assert known is None or value in known
     assert "as waiting," in (ROOT / "services/session/spawnmesh_session/store/run_queue.sql").read_text()
 
