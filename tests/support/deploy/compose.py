@@ -174,8 +174,10 @@ class Machine:
             "envoy": str(envoy_program()),
             "pg_isready": str(installation() / "bin" / "pg_isready"),
         }
-        first, *others = texts or [""]
-        replaced = [programs.get(first, first), *others]
+        if texts and texts[0] in programs:
+            # The program is of this machine, wherever that has it.
+            return [programs[texts[0]], *self._here(name, texts[1:])]
+        replaced = texts
         names = "|".join(map(re.escape, sorted(self.addresses, reverse=True)))
         hosts = self.addresses | dict.fromkeys(_OWN_ADDRESSES, self.addresses[self._listening_for(name)])
         own = "|".join(map(re.escape, _OWN_ADDRESSES))
@@ -188,7 +190,7 @@ class Machine:
                 rf"(?<![\w/])(?:{'|'.join(map(re.escape, sorted(mounts, reverse=True)))})(?![\w.])"
             )
             replaced = [path.sub(lambda found: mounts[found[0]], text) for text in replaced]
-        return replaced[: len(texts)]
+        return replaced
 
     def _listening_for(self, name: str) -> str:
         """Return the container whose own addresses the command of this one names.

@@ -35,5 +35,5 @@ async def test_an_operator_finds_a_tenant_and_follows_its_deletion(
             return (await operator.tenants.get(tenant.tenant_id)).state is TenantState.DELETED
 
     await hurried(tenant, is_deleted)
-    await expect(page.locator(".panel .state")).to_have_text("deleted")
+    await expect(page.locator(".panel .state").first).to_have_text("deleted")
     await expect(page.locator("table.list").first).to_contain_text("purged")
