@@ -7,11 +7,12 @@ columns it writes. The order is that of the chart: its hook migrates, and pods a
 import asyncio
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import psycopg
@@ -21,6 +22,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.status import Status
 from spawnmesh_devstack.members import SERVICES, scripted_model_member
 from spawnmesh_devstack.models import scripted_config, scripted_environment
 from spawnmesh_devstack.ports import free_ports
@@ -33,6 +35,8 @@ from tests.support.patient_callers import patient_callers
 from tests.support.postgres.migration_rules import findings
 from tests.support.postgres.next_release import STEPS, NextRelease
 from tests.support.waiting import eventually
+
+T = TypeVar("T")
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 PAUSE_SECONDS = 5.0  # The preStop of the chart. A client connects to a new replica within two seconds.
@@ -86,7 +90,11 @@ async def rollout(fork_server: ForkServer) -> AsyncIterator[tuple[Rollout, Stack
 
 
 class Load:
-    """A client that spawns sessions with a file, one after the other, and reads their answers."""
+    """A client that spawns sessions with a file, one after the other, and reads their answers.
+
+    It repeats a call that was refused as UNAVAILABLE: on a busy machine, the only replica of a
+    service can seem to hang while the other one is replaced.
+    """
 
     def __init__(self, mesh: WireMesh) -> None:
         self.mesh = mesh
@@ -102,12 +110,24 @@ class Load:
                 self.failed.append(f"{error.reason}: {error}")
 
     async def _once(self) -> None:
-        file = Attachment("a.txt", uuid4().bytes)
-        session = await self.mesh.spawn("Say something.", attachments=[file])
-        run = (await self.mesh.wait(session.session_id, 60)).session.latest_run
+        file, request_id = Attachment("a.txt", uuid4().bytes), uuid4().hex
+        session = await _repeated(
+            lambda: self.mesh.spawn("Say something.", attachments=[file], request_id=request_id)
+        )
+        run = (await _repeated(lambda: self.mesh.wait(session.session_id, 60))).session.latest_run
         if run.state != session_pb2.RUN_STATE_SUCCEEDED or "a.txt: 16 bytes" not in run.result_text:
             self.failed.append(str(run))
         self.answered.append(session.session_id)
+
+
+async def _repeated(call: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await call()
+        except MeshError as error:
+            if error.status is not Status.UNAVAILABLE:
+                raise
+            await asyncio.sleep(0.1)
 
 
 def steps_of(stack: Stack) -> dict[str, tuple[bool, ...]]:
