@@ -14,7 +14,7 @@ from spawnmesh_calls.client_stream import call_client_stream
 from spawnmesh_calls.method_paths import MethodPathChannel
 from spawnmesh_calls.probed_calls import ProbedMessages, call_client_stream_probed, call_probed
 from spawnmesh_calls.renewable_channel import RenewableChannel
-from spawnmesh_calls.silence_probe import PeerSilent, ReportSilence, SilenceProbe
+from spawnmesh_calls.silence_probe import SILENT_SECONDS, PeerSilent, ReportSilence, SilenceProbe
 from spawnmesh_calls.tls_files import ServerTls, TlsFiles
 from spawnmesh_calls.wire_errors import error_from
 
@@ -124,10 +124,12 @@ class Connection:
         *,
         token: Callable[[], str],
         timeout_seconds: float,
+        quiet_seconds: float = SILENT_SECONDS,
     ) -> AsyncGenerator[R, None]:
         """Yield the responses of `stub.Method`, under the rules of `unary`.
 
-        Closing the generator cancels it.
+        Closing the generator cancels it. The probe looks at the replica if no response comes for
+        `quiet_seconds`.
         """
         trace = self._trace(method)
         if self.probe is not None and self.probe.is_away:
@@ -136,7 +138,7 @@ class Connection:
         status = "CANCELLED"
         try:
             call = method(request, timeout=timeout_seconds, metadata=self._metadata(trace, token))
-            messages = call if self.probe is None else ProbedMessages(self.probe, call)
+            messages = call if self.probe is None else ProbedMessages(self.probe, call, quiet_seconds)
             try:
                 async for message in messages:
                     yield message

@@ -81,10 +81,12 @@ async def call_client_stream_probed(
 class ProbedMessages:
     """The messages of a call. Iterating raises PeerSilent."""
 
-    def __init__(self, probe: SilenceProbe, call: "grpc.aio.UnaryStreamCall[Any, Any]") -> None:
+    def __init__(
+        self, probe: SilenceProbe, call: "grpc.aio.UnaryStreamCall[Any, Any]", quiet_seconds: float
+    ) -> None:
         self._probe = probe
         self._messages = aiter(call)
-        self._waiting = WaitingCall(call.cancel, _STREAM_TIMEOUT_SECONDS)
+        self._waiting = WaitingCall(call.cancel, _STREAM_TIMEOUT_SECONDS, quiet_seconds)
 
     def __aiter__(self) -> Self:
         return self

@@ -20,7 +20,9 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_calls.renewable_channel import RenewableChannel
 
 SILENT_SECONDS = 0.4
-"""A call that waits longer than this for its next message makes the probe look."""
+"""A call that waits longer than this for its next message makes the probe look, unless its service
+sends one at longer intervals.
+"""
 # The times to wait for health checks: on the old connections until there are new ones, then on the
 # old ones alone, then on the new ones alone. A busy replica may answer late, so each check has two
 # of them, and an answer to any call in their sum says that the service lives. If recent checks were
@@ -65,6 +67,7 @@ class PeerSilent(Exception):
 class WaitingCall:
     """A call that waits for its next message.
 
+    `quiet_seconds` is the time in which it expects a message. The probe looks if it takes longer.
     `since` and `next_look` are monotonic times. `is_suspect` says that the call may be on a
     connection to a silent replica. The probe cannot tell, and leaves it when it has waited for
     `timeout_seconds`. A call that may be repeated needs none. `was_left` says that the probe
@@ -73,6 +76,7 @@ class WaitingCall:
 
     cancel: Callable[[], object]
     timeout_seconds: float
+    quiet_seconds: float = SILENT_SECONDS
     since: float = 0.0
     next_look: float = 0.0
     is_suspect: bool = False
@@ -94,7 +98,7 @@ class WaitingCall:
 class SilenceProbe:
     """Checks the replicas behind a channel while a call on it is silent.
 
-    It costs nothing while calls are answered within SILENT_SECONDS.
+    It costs nothing while each call has its next message within its `quiet_seconds`.
     """
 
     call_timeout_seconds = 5.0
@@ -136,7 +140,7 @@ class SilenceProbe:
     def waits(self, call: WaitingCall) -> None:
         """Note that the call waits for its next message from now on."""
         call.since = monotonic_seconds()
-        call.next_look = call.since + SILENT_SECONDS
+        call.next_look = call.since + call.quiet_seconds
         self._waiting[call] = None
         if self._timer is None or self._timer.when() > call.next_look:
             self._look_at(call.next_look)

@@ -262,7 +262,13 @@ class _FakeConnection(Connection):
         return deepcopy(await self._handler(method, token())(request))
 
     async def stream(
-        self, method: Any, request: Any, *, token: Callable[[], str], timeout_seconds: float
+        self,
+        method: Any,
+        request: Any,
+        *,
+        token: Callable[[], str],
+        timeout_seconds: float,
+        quiet_seconds: float = 0.0,
     ) -> AsyncGenerator[Any, None]:
         require_valid(request)
         async for answer in self._handler(method, token())(request):

@@ -17,6 +17,8 @@ from psycopg.waiting import READY_NONE, READY_R
 from spawnmesh_postgres.server_probe import SUSPICIOUS_SECONDS, Server, StatementLeft
 
 _INTERVAL_SECONDS = 0.1
+# A notification ends the wait of a connection that listens.
+_LISTENING_INTERVAL_SECONDS = 2.0
 # A statement suspects its server after the first number of intervals, twice that number and so on,
 # but at least each time the second number have passed.
 _SUSPICIOUS_INTERVALS = round(SUSPICIOUS_SECONDS / _INTERVAL_SECONDS)
@@ -66,6 +68,9 @@ class BoundedCancelConnection(AsyncConnection[Row]):
     in_block = False
     """True in a transaction block whose commit was not sent."""
 
+    listens = False
+    """True while it waits for notifications. Then it looks less often at its server."""
+
     server: Server | None = None
     """The server, if it is probed."""
 
@@ -73,6 +78,8 @@ class BoundedCancelConnection(AsyncConnection[Row]):
         self, gen: PQGen[RV], interval: float = _INTERVAL_SECONDS, timeout: float | None = None
     ) -> RV:
         """Wait for the server. Every operation of the connection calls this method."""
+        if self.listens:
+            interval = _LISTENING_INTERVAL_SECONDS
         try:
             watched = gen if self.server is None else self._watched(gen, self.server)
             return await waiting.wait_async(watched, self.pgconn.socket, interval=interval, timeout=timeout)

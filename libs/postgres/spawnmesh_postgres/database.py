@@ -44,8 +44,8 @@ _CHECK_SECONDS = 2.0
 _NO_METER = NoOpMeter("spawnmesh")
 
 _NOTIFY = """
-select pg_notify(%(channel)s || suffix, payload)
-from _spawnmesh_channels, unnest(%(payloads)s::text[]) as payload
+select pg_notify(%(channel)s || (select suffix from _spawnmesh_channels), payload)
+from unnest(%(payloads)s::text[]) as payload
 """
 
 

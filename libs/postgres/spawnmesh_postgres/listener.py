@@ -1,7 +1,7 @@
 """A connection that listens for NOTIFY and wakes its subscribers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -22,13 +22,24 @@ _CHECK_SECONDS = 10.0
 
 
 class Subscription:
-    """A subscription. It remembers notifications between two waits, so that none is missed."""
+    """A subscription for these payloads, or for all without any. It remembers notifications between
+    two waits, so that none is missed.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, payloads: Collection[str] = ()) -> None:
+        self._payloads = frozenset(payloads)
         self._came = asyncio.Event()
+        self._news: set[str] = set()
 
-    def wake(self) -> None:
+    def wake(self, payload: str | None = None) -> None:
+        """Record a notification. Without a payload, any may have been missed."""
+        self._news |= self._payloads if payload is None else self._payloads & {payload}
         self._came.set()
+
+    def take_payloads(self) -> set[str]:
+        """Return which of its payloads came since the last call."""
+        news, self._news = self._news, set()
+        return news
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Wait for a notification, or return at once if one came since the last wait.
@@ -58,7 +69,7 @@ class Listener:
     @contextmanager
     def subscription(self, channel: str, *payloads: str) -> Iterator[Subscription]:
         """Subscribe to a channel, for these payloads or, without any, for all payloads."""
-        subscription = Subscription()
+        subscription = Subscription(payloads)
         keys = [(channel, payload) for payload in payloads or (None,)]
         for key in keys:
             self._subscriptions.setdefault(key, set()).add(subscription)
@@ -78,7 +89,7 @@ class Listener:
         """Wake the subscribers of this channel and payload."""
         for key in ((channel, payload), (channel, None)):
             for subscription in self._subscriptions.get(key, ()):
-                subscription.wake()
+                subscription.wake(payload)
 
     def wake_all(self) -> None:
         """Wake all subscribers: a notification may have been missed."""
@@ -117,8 +128,10 @@ async def _listen(listener: Listener, link: Link, channels: tuple[str, ...]) -> 
         await link.execute(sql.SQL("listen {}").format(sql.Identifier(channel + suffix)))
     listener.wake_all()
     while True:
+        link.listens = True
         async for notification in link.notifies(timeout=_CHECK_SECONDS):
             listener.notify(notification.channel.removesuffix(suffix), notification.payload)
+        link.listens = False
         # A silent server sends no notifications, as one without news.
         await link.execute("select 1")
 

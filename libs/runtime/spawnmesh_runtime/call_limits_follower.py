@@ -24,6 +24,8 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 # A stream ends before, and the token of the call, too.
 _STREAM_TIMEOUT_SECONDS = 290.0
+# The service sends a message every three seconds.
+_QUIET_SECONDS = 4.0
 _PAUSE_SECONDS = 0.5
 
 log = structlog.get_logger()
@@ -67,6 +69,7 @@ class CallLimitsFollower:
                 self._stub.WatchCallLimits,
                 pb.WatchCallLimitsRequest(),
                 timeout_seconds=_STREAM_TIMEOUT_SECONDS,
+                quiet_seconds=_QUIET_SECONDS,
             )
             async for message in messages:
                 changed = {one.tenant_id: own_limits(one.limits) for one in message.limits}

@@ -10,7 +10,7 @@ import grpc.aio
 import structlog
 from spawnmesh_calls.channel_options import peer_options
 from spawnmesh_calls.connection import Connection, open_connection
-from spawnmesh_calls.silence_probe import SilenceProbe
+from spawnmesh_calls.silence_probe import SILENT_SECONDS, SilenceProbe
 from spawnmesh_calls.spans import client_spans
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -60,14 +60,25 @@ class Peer:
         return await self.connection.unary(method, request, token=self._token, timeout_seconds=seconds)
 
     async def stream(
-        self, method: "grpc.aio.UnaryStreamMultiCallable[Q, R]", request: Q, *, timeout_seconds: float
+        self,
+        method: "grpc.aio.UnaryStreamMultiCallable[Q, R]",
+        request: Q,
+        *,
+        timeout_seconds: float,
+        quiet_seconds: float = SILENT_SECONDS,
     ) -> AsyncGenerator[R, None]:
         """Yield the responses of `stub.Method`, under the rules of `unary`.
 
-        Closing the generator cancels it.
+        Closing the generator cancels it. The probe looks at the replica if no response comes for
+        `quiet_seconds`.
         """
-        seconds = _shrunk(timeout_seconds)
-        messages = self.connection.stream(method, request, token=self._token, timeout_seconds=seconds)
+        messages = self.connection.stream(
+            method,
+            request,
+            token=self._token,
+            timeout_seconds=_shrunk(timeout_seconds),
+            quiet_seconds=quiet_seconds,
+        )
         async with aclosing(messages):
             async for message in messages:
                 yield message

@@ -28,6 +28,8 @@ AGE = "spawnmesh.revocations.age"
 
 # A stream ends before, and the token of the call, too.
 _STREAM_TIMEOUT_SECONDS = 290.0
+# The service sends a message every three seconds.
+_QUIET_SECONDS = 4.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 1.0
 _REPORT_AFTER_SECONDS = 15.0
@@ -80,7 +82,10 @@ class RevocationFollower:
         request = pb.WatchRevokedTokensRequest(after_change=self._change)
         with use_token(self._minter.mesh_token()):
             messages = self._peer.stream(
-                self._stub.WatchRevokedTokens, request, timeout_seconds=_STREAM_TIMEOUT_SECONDS
+                self._stub.WatchRevokedTokens,
+                request,
+                timeout_seconds=_STREAM_TIMEOUT_SECONDS,
+                quiet_seconds=_QUIET_SECONDS,
             )
             async for message in messages:
                 self._take(message)

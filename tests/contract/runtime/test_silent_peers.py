@@ -211,3 +211,25 @@ async def test_a_call_that_takes_long_is_waited_for(serve: Open, peer_of: Any) -
     async with peer_of(served.target) as peer:
         await observe(peer)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("quiet_seconds", "is_asked"), [(0.2, True), (30.0, False)])
+async def test_stream_is_looked_after_when_it_is_silent_for_longer_than_it_may_be(
+    serve: Open, peer_of: Any, monkeypatch: pytest.MonkeyPatch, quiet_seconds: float, is_asked: bool
+) -> None:
+    looks: list[float] = []
+
+    async def probe(self: SilenceProbe) -> None:
+        looks.append(self.timeout_factor)
+
+    monkeypatch.setattr(SilenceProbe, "_probe", probe)
+    async with AsyncExitStack() as stack:
+        [(_, link)] = await behind_links(stack, serve, 1)
+        peer = await stack.enter_async_context(peer_of(link.target))
+        stack.enter_context(use_token("none"))
+        link.hold()
+        method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
+        with pytest.raises(MeshError):
+            async for _ in peer.stream(method, READ, timeout_seconds=2, quiet_seconds=quiet_seconds):
+                pass
+    assert bool(looks) is is_asked

@@ -1,16 +1,16 @@
 -- name: enqueue_jobs
--- Inserts jobs of the tenant. A job whose key is known stays as it is. Workers are notified when
--- the transaction commits, if a new job is due. Index: jobs_pkey.
+-- Inserts jobs of the tenant. A job whose key is known stays as it is. Workers are notified of the
+-- kinds of the new jobs that are due, when the transaction commits. Index: jobs_pkey.
 with added as (
     insert into jobs (tenant_id, kind, key, due_time, arguments, traceparent)
     select %(tenant_id)s, j.kind, j.key, now() + make_interval(secs => j.due_in), j.arguments, j.traceparent
     from jsonb_to_recordset(%(jobs)s::jsonb)
          as j (kind text, key text, due_in double precision, arguments jsonb, traceparent text)
     on conflict (tenant_id, kind, key) do nothing
-    returning due_time
+    returning kind, due_time
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '')
-from added where due_time <= now() limit 1
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), kind)
+from added where due_time <= now()
 
 -- name: reschedule_job
 -- Inserts the job. If it exists, it is due anew and has all its attempts again, also if a worker
@@ -22,9 +22,9 @@ with rescheduled as (
     on conflict (tenant_id, kind, key) do update
     set due_time = excluded.due_time, claim_id = null, attempt_count = 0, dead_time = null,
         create_time = excluded.create_time
-    returning due_time
+    returning kind, due_time
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '')
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), kind)
 from rescheduled where due_time <= now()
 
 -- name: delay_job
@@ -130,9 +130,9 @@ where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s and claim_
 with returned as (
     update jobs set due_time = now(), claim_id = null, attempt_count = attempt_count - 1
     where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s and claim_id = %(claim_id)s
-    returning key
+    returning kind
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from returned
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), kind) from returned
 
 -- name: list_jobs
 -- Takes no lock. A page of ids of jobs, in their order and in the scope of one or of every tenant.
@@ -169,9 +169,9 @@ with due as (
     set due_time = now(), claim_id = null, attempt_count = 0, dead_time = null, create_time = now()
     where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s
       and (claim_id is null or due_time <= now())
-    returning key
+    returning kind
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from due
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), kind) from due
 
 -- name: discard_job
 -- Deletes a dead job. Locks the row. Returns no row if there is none. Index: jobs_pkey.

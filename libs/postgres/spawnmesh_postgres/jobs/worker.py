@@ -3,8 +3,9 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
+from time import monotonic
 
 import psycopg
 import structlog
@@ -68,16 +69,20 @@ class JobWorker:
         After a cancellation, running jobs have the grace to end; the others are returned to the
         queue.
         """
-        with self._listener.subscription(store.CHANNEL) as due:
+        with self._listener.subscription(store.CHANNEL, *self._kinds) as due:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._measure_forever(), name="measure jobs")
+                poll_time = 0.0
                 try:
                     while True:
-                        for job in await self._claim_or_log():
+                        kinds = due.take_payloads()
+                        if (now := monotonic()) >= poll_time:
+                            kinds, poll_time = set(self._kinds), now + _POLL_SECONDS
+                        for job in await self._claim_or_log(kinds):
                             task = tasks.create_task(self._work_on(job), name=f"job {job.kind}")
                             self._running[task] = job
                             task.add_done_callback(partial(self._ended, due))
-                        await due.wait(_POLL_SECONDS)
+                        await due.wait(poll_time - monotonic())
                 except asyncio.CancelledError:
                     if self._running:
                         await asyncio.wait(self._running, timeout=self._grace_seconds)
@@ -102,15 +107,15 @@ class JobWorker:
         job = self._running[task]
         kind, busy = self._kinds[job.kind], self._busy(job.kind)
         if busy.total() >= kind.concurrency or busy[job.tenant_id] >= kind.share:
-            due.wake()
+            due.wake(job.kind)
         del self._running[task]
 
     def _busy(self, kind: str) -> Counter[str]:
         return Counter(job.tenant_id for job in self._running.values() if job.kind == kind)
 
-    async def _claim_or_log(self) -> list[ClaimedJob]:
+    async def _claim_or_log(self, kinds: Collection[str]) -> list[ClaimedJob]:
         try:
-            return await self._claim(self._kinds.values())
+            return await self._claim([kind for name, kind in self._kinds.items() if name in kinds])
         except Exception as error:  # noqa: BLE001 - the next poll tries again.
             raise_if_cancelled()
             structlog.get_logger().warning("jobs_unread", error=error_label(error))

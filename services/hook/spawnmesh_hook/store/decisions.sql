@@ -44,7 +44,7 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and request_id = %(reque
 
 -- name: notify_claim_ended
 -- Delivered when the transaction commits.
-select pg_notify(%(channel)s || suffix, %(topic)s) from _spawnmesh_channels;
+select pg_notify(%(channel)s || (select suffix from _spawnmesh_channels), %(topic)s);
 
 -- name: count_revision
 -- Locks the run's row. Returns nothing if the run has no revision left. Index: run_revisions_pkey.

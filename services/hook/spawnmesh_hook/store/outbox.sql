@@ -26,9 +26,9 @@ with due as (
     update jobs set due_time = now()
     where tenant_id = %(tenant_id)s and plugin >= '' and plugin = %(name)s
       and due_time = 'infinity'
-    returning key
+    returning kind
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from due limit 1;
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), kind) from due limit 1;
 
 -- name: list_open_events
 -- Takes no lock; exact while the events are locked. Those of the events that have a job. Index:

@@ -132,6 +132,6 @@ with woken as (
     from unnest(%(webhook_ids)s::text[]) as w (webhook_id)
     on conflict (tenant_id, kind, key) do update
     set due_time = case when j.claim_id is null then least(j.due_time, now()) else j.due_time end
-    returning key
+    returning kind
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from woken limit 1;
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), kind) from woken limit 1;

@@ -25,7 +25,7 @@ async def wait_session(
     timeout = request.timeout if request.HasField("timeout") else None
     loop = asyncio.get_running_loop()
     give_up = loop.time() + parse_seconds(timeout, _DEFAULT_TIMEOUT_SECONDS)
-    payload = events.payload_of(caller.tenant_id, request.session_id)
+    payload = events.done_payload_of(caller.tenant_id, request.session_id)
     with deps.listener.subscription(events.CHANNEL, payload) as changed:
         while True:
             async with deps.watch_limit.hold(caller.tenant_id):

@@ -12,12 +12,19 @@ from spawnmesh_session.store.rows import PendingRow
 _SQL = load_statements(__name__)
 
 CHANNEL = "session_changed"
-"""The channel of PostgreSQL on which each event is notified; the payload is `payload_of`."""
+"""The channel of PostgreSQL on which each event is notified; the payload is `payload_of`. An event
+after which the session may be done is notified with `done_payload_of`, too.
+"""
 
 
 def payload_of(tenant_id: str, session_id: str) -> str:
     """Return the payload of the notifications about a session, as the statements build it."""
     return f"{tenant_id}:{session_id}"
+
+
+def done_payload_of(tenant_id: str, session_id: str) -> str:
+    """Return the payload of the notifications that the session may be done."""
+    return f"{tenant_id}:{session_id}:done"
 
 
 async def append_event(
@@ -51,14 +58,18 @@ async def append_event(
     return PendingRow(appended, lambda row: int(row["number"]))
 
 
-async def notify_watchers(connection: Connection, tenant_id: str, session_id: str) -> None:
-    """Wake the session's watchers when the transaction commits.
+async def notify_watchers(
+    connection: Connection, tenant_id: str, session_id: str, *, may_be_done: bool = True
+) -> None:
+    """Wake the session's watchers when the transaction commits, and the calls that wait until it is
+    done if it may be.
 
     It is a statement of its own, since a notification in a write would be sent by the server that
     has the tenant's rows, and the service listens at one server.
     """
     values = {"tenant_id": tenant_id, "session_id": session_id}
-    await connection.execute(_SQL["notify_watchers"], values)
+    name = "notify_watchers_and_waiters" if may_be_done else "notify_watchers"
+    await connection.execute(_SQL[name], values)
 
 
 async def list_events(

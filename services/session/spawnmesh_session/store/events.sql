@@ -14,8 +14,15 @@ returning number
 
 -- name: notify_watchers
 -- The session's watchers are notified when the transaction commits.
-select pg_notify('session_changed' || suffix, %(tenant_id)s || ':' || %(session_id)s)
-from _spawnmesh_channels
+select pg_notify('session_changed' || (select suffix from _spawnmesh_channels),
+                 %(tenant_id)s || ':' || %(session_id)s)
+
+-- name: notify_watchers_and_waiters
+-- The session's watchers, and the calls that wait until it is done, are notified when the
+-- transaction commits.
+select pg_notify('session_changed' || c.suffix, %(tenant_id)s || ':' || %(session_id)s),
+       pg_notify('session_changed' || c.suffix, %(tenant_id)s || ':' || %(session_id)s || ':done')
+from (select suffix from _spawnmesh_channels limit 1) c
 
 -- name: list_events
 -- Takes no lock. Index: session_events_pkey.

@@ -236,7 +236,7 @@ async def claim_run(
         if run_of(session["latest_run"]).state in TERMINAL_RUN_STATES:
             await run_queue.delete_entry(connection, tenant_id, run_id)
         return None
-    await events.notify_watchers(connection, tenant_id, session["session_id"])
+    await events.notify_watchers(connection, tenant_id, session["session_id"], may_be_done=False)
     return ClaimedRun(
         run=run_of(claimed),
         session=session_of(session),

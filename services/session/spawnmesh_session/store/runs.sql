@@ -31,10 +31,11 @@ with next as (
 select * from queued
 
 -- name: notify_of_queued_run
--- Runners and the session's watchers are notified when the transaction commits.
+-- Runners and the session's watchers are notified when the transaction commits. Nobody waits for a
+-- run to be queued.
 select pg_notify('run_queued' || c.suffix, %(tenant_id)s),
        pg_notify('session_changed' || c.suffix, %(tenant_id)s || ':' || %(session_id)s)
-from _spawnmesh_channels c
+from (select suffix from _spawnmesh_channels limit 1) c
 
 -- name: count_waiting_runs
 -- Takes no lock. Runs that wait and spawns in progress. Index: run_queue_tenant_due_idx, jobs_pkey.

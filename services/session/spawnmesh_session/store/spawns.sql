@@ -159,9 +159,9 @@ with added as (
     from jsonb_to_recordset(%(jobs)s::jsonb) as j (kind text, key text, arguments jsonb, traceparent text)
     where (select true from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
     on conflict (tenant_id, kind, key) do nothing
-    returning key
+    returning kind
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from added limit 1
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), kind) from added
 
 -- name: fail_spawn
 -- Changes nothing if the session is no longer PROVISIONING. Locks the session. A failure that is
