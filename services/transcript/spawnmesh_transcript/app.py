@@ -41,7 +41,7 @@ from spawnmesh_runtime.tenant_work import run_for_tenant
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
-from spawnmesh_transcript.jobs.carry_operations import TranscriptSteps
+from spawnmesh_transcript.jobs.operation_steps import TranscriptSteps
 from spawnmesh_transcript.jobs.externalize_payloads import PayloadExternalizer
 from spawnmesh_transcript.jobs.forget_activities import forget_activities
 from spawnmesh_transcript.jobs.remove_stale_imports import remove_stale_imports

@@ -15,7 +15,7 @@ from spawnmesh_session.store import tenant_deletions, tenants
 
 
 async def delete_tenant(request: DeleteTenantRequest, caller: Caller, deps: Dependencies) -> Operation:
-    """Make the deletion and its operation durable; `jobs.carry_operations` carries it out.
+    """Make the deletion and its operation durable; `jobs.operation_steps` carries it out.
 
     From the commit on nothing begins in the tenant, and the purge finds what began before. Raises
     NOT_FOUND, REQUEST_ID_REUSED and OPERATION_COUNT_EXCEEDED.
