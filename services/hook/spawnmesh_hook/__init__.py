@@ -1,1 +1,1 @@
-"""The hook service: plugins that review what runs are about to do, events for them, and webhooks."""
+"""The hook service: plugins that review what runs are about to do, observers and webhooks."""

@@ -41,10 +41,10 @@ from spawnmesh_session.clients.transcript_watches import TranscriptWatches, open
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.budget_jobs import BudgetJobs
-from spawnmesh_session.jobs.operation_steps import TenantSteps
 from spawnmesh_session.jobs.clean_ups import CleanUps
 from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.kinds import make_kinds
+from spawnmesh_session.jobs.operation_steps import TenantSteps
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
 from spawnmesh_session.jobs.schedules import ScheduleJobs

@@ -1,1 +1,1 @@
-"""The transcript service: append-only entries behind a fence for one writer, contexts and summaries."""
+"""The transcript service: append-only entries behind a one-writer fence, contexts and summaries."""

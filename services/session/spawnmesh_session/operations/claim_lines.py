@@ -1,4 +1,4 @@
-"""The lines in which claims wait for runs: the first claim of a line reads the queue, the others wait."""
+"""The lines in which claims wait for runs: the first in a line reads the queue, the rest wait."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Repeat a call that raises CONFLICT, because it meets a run that is being ended with its answer."""
+"""Repeat a call that raises CONFLICT: it meets a run that is being ended with its answer."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ _PAUSE_SECONDS = 0.02
 
 
 def retry_while_conflict() -> AsyncRetrying:
-    """Return the retry policy: repeat a call for up to 2 s while it raises CONFLICT, then raise that."""
+    """Return a policy: repeat a call for up to 2 s while it raises CONFLICT, then raise that."""
     return AsyncRetrying(
         retry=retry_if_exception(_is_conflict),
         stop=stop_after_delay(_WAIT_SECONDS),

@@ -44,7 +44,9 @@ class RunInterrupter:
         the newest one, if there is any. Wait up to 2 s while the run is being ended with its
         answer; then raise CONFLICT.
         """
-        run: Run | None = await retry_while_conflict()(self._interrupt, tenant_id, session_id, run_id, calling_run)
+        run: Run | None = await retry_while_conflict()(
+            self._interrupt, tenant_id, session_id, run_id, calling_run
+        )
         return run
 
     async def _interrupt(
