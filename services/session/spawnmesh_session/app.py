@@ -84,7 +84,6 @@ from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.run_servicer import RunServicer
-from spawnmesh_session.rpc.schedule_messages import scheduled_spawns_by
 from spawnmesh_session.rpc.servicer import (
     ApprovalServicer,
     BudgetServicer,
@@ -93,6 +92,7 @@ from spawnmesh_session.rpc.servicer import (
     TenantServicer,
     TokenServicer,
 )
+from spawnmesh_session.rpc.spawn_session import scheduled_spawns_by
 from spawnmesh_session.settings import SessionSettings
 from spawnmesh_session.store import events, revoked_tokens, run_queue, runs, tenants
 
