@@ -67,7 +67,7 @@ _FAILOVERS = Row(
     [
         Panel(
             "Failed calls, by reason",
-            "AUTH and BILLING are the operator's to mend: a key or an account. Runbook: models-fail.md.",
+            "An operator repairs AUTH (a key) and BILLING (an account). Runbook: models-fail.md.",
             [
                 Query(
                     total(

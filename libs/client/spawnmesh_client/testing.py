@@ -194,7 +194,7 @@ class FakeMesh(Mesh):
     @asynccontextmanager
     async def working(self, *workers: Worker) -> AsyncIterator[None]:
         """Run workers during the block: `Worker(mesh)` claims the runs of sessions with the runtime
-        EXTERNAL. They hand their runs back behind it.
+        EXTERNAL. They hand their runs back at its end.
         """
         runs = self._fake.runs
         runs.is_open = True

@@ -186,7 +186,7 @@ class CallMaker:
                 raise
             _log.exception("the tool %s failed", tool.name)
             return _refused(
-                "TOOL_FAILED", "the tool failed by a defect of its own; calling it again so will not help"
+                "TOOL_FAILED", "the tool failed by a defect of its own; the same call again will not help"
             )
 
     async def _store(self, call: OpenCall, outcome: CallOutcome) -> None:

@@ -23,7 +23,7 @@ _PROBE_SECONDS = 4.0  # A backstop: each probe has shorter timeouts of its own.
 
 
 class DependencyFault(StrEnum):
-    """Why a dependency is down."""
+    """The reason for which a dependency is down."""
 
     UNREACHABLE = "UNREACHABLE"
     TIMEOUT = "TIMEOUT"
@@ -48,8 +48,8 @@ class DependencyStatus:
     """The state of one dependency since `since_time`.
 
     `is_up` is None before the first probe. The last fault remains when the dependency is up again,
-    but not from the time before it was up for the first time: at its start a process is often
-    earlier than what it needs.
+    but not from the time before it was up for the first time: a process often starts before what it
+    needs.
     """
 
     name: str

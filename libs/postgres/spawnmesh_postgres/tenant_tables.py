@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import sql
-from psycopg.rows import DictRow
 
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
@@ -180,7 +179,7 @@ def deletion_statement(table: str, columns: Sequence[str]) -> sql.Composed:
     )
 
 
-def page_bounds(tenant_id: str, columns: Sequence[str], found: Sequence[DictRow]) -> dict[str, Any]:
+def page_bounds(tenant_id: str, columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the parameters that delete the page with these first and last keys."""
     last = {f"last_{column}": found[-1][column] for column in columns}
     return {"tenant_id": tenant_id, "first": found[0][columns[0]], **last}

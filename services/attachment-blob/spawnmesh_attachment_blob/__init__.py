@@ -1,1 +1,1 @@
-"""Attachment sets in one S3 bucket for each tenant."""
+"""The attachment-blob service: sets of files in one S3 bucket for each tenant."""

@@ -39,7 +39,7 @@ from spawnmesh_attachment_blob.clients.storage_probe import watching_storage
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.domain.garbage import Ages
 from spawnmesh_attachment_blob.domain.uploads import UploadTotals, UploadUsage
-from spawnmesh_attachment_blob.jobs.carry_operations import BlobSteps
+from spawnmesh_attachment_blob.jobs.operation_steps import BlobSteps
 from spawnmesh_attachment_blob.jobs.worker import Worker
 from spawnmesh_attachment_blob.operations.file_reader import FileReader
 from spawnmesh_attachment_blob.operations.garbage_collector import GarbageCollector

@@ -1,1 +1,1 @@
-"""Plugins that review what a run is about to do."""
+"""The hook service: plugins that review what runs are about to do, observers and webhooks."""

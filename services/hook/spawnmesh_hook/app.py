@@ -136,7 +136,7 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
 async def open_service(
     process: Process, settings: HookSettings, resolve: Resolve = resolve_with_system
 ) -> AsyncIterator[MeshServer]:
-    """Give a server with all servicers, not started. Its resources are closed after the block."""
+    """Yield a server with all servicers, not started. Its resources are closed after the block."""
     async with (
         _open_shared(process, settings, resolve) as shared,
         following_revocations(process, settings.session_target),
@@ -205,7 +205,7 @@ async def enable_bundled_hooks(process: Process, settings: HookSettings) -> None
 
 @asynccontextmanager
 async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator[Worker]:
-    """Give a worker, not started. Its resources are closed after the block."""
+    """Yield a worker, not started. Its resources are closed after the block."""
     async with _open_shared(process, settings, resolve_with_system) as shared:
         delivery = EventDelivery(shared.database, shared.plugin_cache, shared.invoker, shared.workers)
         meter = process.metrics.meter

@@ -25,8 +25,8 @@ class HookSettings(CpuWorkerSettings):
     """`host:port` of the session service, which learns from this service which hooks have plugins.
 
     This service learns from it which tokens are revoked: without it, it accepts the tokens of ended
-    runs, and revoked ones, until they expire. Set it in every mesh: a session service that was told
-    once calls no plugin of which it is not told.
+    runs, and revoked ones, until they expire. Set it in every mesh: after the first report of
+    hooks, the session service calls only the hooks that were enabled.
     """
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)
     """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) of plugins

@@ -1,1 +1,1 @@
-"""Model calls over a chain of candidates."""
+"""The model-router service: model calls over a chain of candidates, cooldowns and budgets."""

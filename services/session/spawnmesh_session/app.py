@@ -41,14 +41,14 @@ from spawnmesh_session.clients.transcript_watches import TranscriptWatches, open
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.budget_jobs import BudgetJobs
-from spawnmesh_session.jobs.carry_operations import TenantSteps
 from spawnmesh_session.jobs.clean_ups import CleanUps
 from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.kinds import make_kinds
+from spawnmesh_session.jobs.operation_steps import TenantSteps
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
 from spawnmesh_session.jobs.schedules import ScheduleJobs
-from spawnmesh_session.jobs.serving_beats import open_serving_beats
+from spawnmesh_session.jobs.service_heartbeats import open_service_heartbeats
 from spawnmesh_session.jobs.session_events import SessionEventPublisher
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.worker import run_worker
@@ -84,7 +84,6 @@ from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.run_servicer import RunServicer
-from spawnmesh_session.rpc.schedule_messages import scheduled_spawns_by
 from spawnmesh_session.rpc.servicer import (
     ApprovalServicer,
     BudgetServicer,
@@ -93,6 +92,7 @@ from spawnmesh_session.rpc.servicer import (
     TenantServicer,
     TokenServicer,
 )
+from spawnmesh_session.rpc.spawn_session import scheduled_spawns_by
 from spawnmesh_session.settings import SessionSettings
 from spawnmesh_session.store import events, revoked_tokens, run_queue, runs, tenants
 
@@ -242,10 +242,10 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         open_call_limits_feed(
             components.database, components.listener, process.call_limits, settings.call_limits_ceiling
         ) as call_limits,
-        open_serving_beats(components.database) as beats,
+        open_service_heartbeats(components.database) as heartbeats,
     ):
         server = make_server(process, components, settings, revocations, call_limits)
-        server.on_drain(beats.stop)  # A replica that drains refuses heartbeats of runs.
+        server.on_drain(heartbeats.stop)  # A replica that drains refuses heartbeats of runs.
         yield server
 
 

@@ -1,1 +1,1 @@
-"""Append-only history behind a one-writer fence."""
+"""The transcript service: append-only entries behind a one-writer fence, contexts and summaries."""

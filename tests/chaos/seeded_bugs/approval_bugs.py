@@ -6,7 +6,7 @@ _SESSION = "services/session/spawnmesh_session"
 _RUNNER = "services/runner/spawnmesh_runner"
 _DECISIONS = "tests/contract/session/approvals/test_approvals.py"
 _RACES = "tests/contract/session/approvals/test_approval_races.py"
-_CALLS = "tests/contract/runner/test_approvals.py"
+_CALLS = "tests/contract/runner/waiting_runs/test_approvals.py"
 
 APPROVAL_BUGS = (
     SeededBug(

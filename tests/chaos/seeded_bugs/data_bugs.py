@@ -145,7 +145,10 @@ DATA_BUGS = (
                 "import asyncio\n\n\nasync def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:\n",
             ),
         ),
-        ("tests/contract/runner/test_interrupted_spawns.py", "tests/contract/runner/test_repeated_calls.py"),
+        (
+            "tests/contract/runner/tools/test_interrupted_spawns.py",
+            "tests/contract/runner/loop/test_repeated_calls.py",
+        ),
     ),
     SeededBug(
         "a later, smaller Retry-After shortens a cooldown",

@@ -22,7 +22,7 @@ SECURITY_BUGS = (
         ),
         (
             "tests/unit/console/test_trace_spans.py::test_no_span_of_another_tenant_is_ever_shown",
-            "tests/contract/console/test_trace_page.py::test_spans_of_other_tenants_and_of_other_traces_are_not_shown",
+            "tests/contract/console/pages/test_trace_page.py::test_spans_of_other_tenants_and_of_other_traces_are_not_shown",
         ),
     ),
     SeededBug(
@@ -169,7 +169,7 @@ SECURITY_BUGS = (
                 "size",
             ),
         ),
-        ("tests/contract/runtime/test_call_limits.py",),
+        ("tests/contract/runtime/limits/test_call_limits.py",),
     ),
     SeededBug(
         "a tenant fills the audit buffer",

@@ -1,17 +1,21 @@
-"""The table of jobs in a database of its own, and workers on it."""
+"""The table of jobs in a database of its own, jobs in it, and workers on it."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
 from importlib.resources import files
 
 import psycopg
 from opentelemetry.metrics import NoOpMeter
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import Database
-from spawnmesh_postgres.jobs.job import Again, JobKind
+from spawnmesh_postgres.jobs import store
+from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, Handler, JobKind, NewJob
 from spawnmesh_postgres.jobs.metrics import JobMetrics
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener
 
+KIND = "greet"
+NOW = timedelta(0)
 TABLE = (files("spawnmesh_postgres") / "jobs" / "jobs.sql").read_text()
 
 
@@ -36,3 +40,29 @@ def worker_of(
     """Build a worker of these kinds, which is not running."""
     metrics = JobMetrics(NoOpMeter("test"))
     return JobWorker(database, listener, kinds, run, metrics, grace_seconds=grace_seconds)
+
+
+class Log:
+    """A handler that records its jobs, and then does as it is told."""
+
+    def __init__(self, *answers: Again | Exception | None) -> None:
+        self.answers = list(answers)
+        self.jobs: list[ClaimedJob] = []
+
+    async def __call__(self, job: ClaimedJob) -> Again | None:
+        self.jobs.append(job)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def kind_of(handler: Handler, *, concurrency: int = 4, retry: BackoffPolicy | None = None) -> JobKind:
+    return JobKind(KIND, handler, concurrency, retry or BackoffPolicy())
+
+
+async def enqueue(database: Database, tenant_id: str, *keys: str, due_in: timedelta = NOW) -> None:
+    async with database.pipelined(tenant_id) as connection:
+        await store.enqueue(
+            connection, tenant_id, *(NewJob(KIND, key, {"id": key}, due_in=due_in) for key in keys)
+        )

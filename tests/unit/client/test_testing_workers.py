@@ -89,7 +89,7 @@ async def test_model_calls_tools_until_it_answers(mesh: FakeMesh) -> None:
         ("TOOL_RESULT", "INVALID_ARGUMENTS: city: is missing", True),
         (
             "TOOL_RESULT",
-            "TOOL_FAILED: the tool failed by a defect of its own; calling it again so will not help", True,
+            "TOOL_FAILED: the tool failed by a defect of its own; the same call again will not help", True,
         ),
         ("TOOL_RESULT", "UNKNOWN_TOOL: there is no such tool; yours are: forecast, broken", True),
         ("ASSISTANT", "It is sunny.", False),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from spawnmesh_console.domain.budget_limits import LimitAmounts
 from spawnmesh_console.domain.budgets import FamilyUsage, LimitBar, UsedBudget
-from spawnmesh_console.domain.happenings import happening
+from spawnmesh_console.domain.event_sentences import event_sentence
 from spawnmesh_console.domain.states import session_state
 
 NO_LIMITS = LimitAmounts()
@@ -60,9 +60,9 @@ def test_a_run_that_waits_for_its_budget_says_so() -> None:
     state = session_state("ACTIVE", "WAITING_BUDGET")
     assert (state.word, state.is_live) == ("waits for its budget", True)
     time = datetime(2026, 1, 31, tzinfo=UTC)
-    waits = happening(1, time, "RUN", "WAITING_BUDGET", "cost 0.52 of 0.50", "", "")
+    waits = event_sentence(1, time, "RUN", "WAITING_BUDGET", "cost 0.52 of 0.50", "", "")
     assert (waits.sentence, waits.state) == ("The run waits for its budget.", state)
-    changed = happening(2, time, "BUDGET_CHANGED", "", "cost 0.50 -> 1.00 by alice", "", "")
+    changed = event_sentence(2, time, "BUDGET_CHANGED", "", "cost 0.50 -> 1.00 by alice", "", "")
     assert (changed.sentence, changed.detail) == (
         "The limits of the budget were changed.",
         "cost 0.50 -> 1.00 by alice",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from spawnmesh_client.views import EventKind
 from spawnmesh_console.clients.output_sets import OutputSetPage
-from spawnmesh_console.domain.happenings import happening
+from spawnmesh_console.domain.event_sentences import event_sentence
 from spawnmesh_console.domain.output_sets import PAGE_FILES, ShownFile, ShownOutputSet
 from spawnmesh_console.web.rendering import open_templates
 
@@ -68,7 +68,7 @@ def test_files_of_a_deleted_set_have_no_link() -> None:
 
 
 def test_each_kind_of_event_has_a_sentence() -> None:
-    sentences = {kind: happening(1, None, kind.value, "", "", "", "").sentence for kind in EventKind}
+    sentences = {kind: event_sentence(1, None, kind.value, "", "", "", "").sentence for kind in EventKind}
     assert sentences[EventKind.FILES_PUBLISHED] == "The run published files."
     known = {kind for kind, sentence in sentences.items() if "newer version" not in sentence}
     assert known == {*EventKind} - {EventKind.UNKNOWN}

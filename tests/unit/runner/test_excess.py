@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from spawnmesh_runner.clients.directory_lock import lock_directory
 from spawnmesh_runner.clients.sandbox.cgroup import own_cgroup, ran_out_of_memory, remove_abandoned_cgroups
+from spawnmesh_runner.clients.sandbox.check_time import CheckTime, CheckTooLong
 from spawnmesh_runner.clients.sandbox.command_line import (
     MIB,
     CommandLine,
@@ -19,7 +20,6 @@ from spawnmesh_runner.clients.sandbox.command_line import (
     unsandboxed,
 )
 from spawnmesh_runner.clients.sandbox.disk import ENTRY_BYTES, MAX_DEPTH, Unreadable, directory_bytes
-from spawnmesh_runner.clients.sandbox.look import Look, LookTooLong
 from spawnmesh_runner.clients.sandbox.memory import held_by
 from spawnmesh_runner.clients.sandbox.processes import ProcessTable
 from spawnmesh_runner.clients.sandbox.watch import Bounds, pause_after, wait_for_excess
@@ -47,7 +47,7 @@ def test_empty_files_count_too(tmp_path: Path) -> None:
     assert directory_bytes(tmp_path, ENOUGH) == 20 * ENTRY_BYTES
 
 
-def test_a_look_ends_as_soon_as_the_bound_is_passed(tmp_path: Path) -> None:
+def test_a_check_ends_as_soon_as_the_bound_is_passed(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / str(number)).touch()
     assert directory_bytes(tmp_path, 5 * ENTRY_BYTES) == 6 * ENTRY_BYTES
@@ -72,22 +72,22 @@ def test_directories_that_hide_their_content_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("look_seconds", "pause_seconds"), [(0.0, 0.5), (0.01, 0.5), (0.1, 0.9), (1.0, 2.0), (15.0, 2.0)]
+    ("check_seconds", "pause_seconds"), [(0.0, 0.5), (0.01, 0.5), (0.1, 0.9), (1.0, 2.0), (15.0, 2.0)]
 )
-def test_a_long_look_is_taken_less_often_but_never_rarely(look_seconds: float, pause_seconds: float) -> None:
-    assert pause_after(look_seconds) == pytest.approx(pause_seconds)
+def test_a_long_check_is_made_less_often_but_never_rarely(check_seconds: float, pause_seconds: float) -> None:
+    assert pause_after(check_seconds) == pytest.approx(pause_seconds)
 
 
-async def test_a_look_that_takes_too_long_is_an_excess(tmp_path: Path) -> None:
+async def test_a_check_that_takes_too_long_is_an_excess(tmp_path: Path) -> None:
     for number in range(1000):
         (tmp_path / str(number)).touch()
-    bounds = Bounds(None, tmp_path, ENOUGH, look_seconds=0.0005)
+    bounds = Bounds(None, tmp_path, ENOUGH, check_seconds=0.0005)
     async with asyncio.timeout(60):
         excess = await wait_for_excess(os.getpid(), bounds, ProcessTable())
-    assert excess == "to look at its files and memory took more than 0.0005 seconds"
+    assert excess == "the check of its files and memory took more than 0.0005 seconds"
 
 
-def test_each_mapping_descriptor_and_file_takes_of_the_time_of_a_look(tmp_path: Path) -> None:
+def test_each_mapping_descriptor_and_file_takes_of_the_time_of_a_check(tmp_path: Path) -> None:
     steps = 0
 
     def go_on() -> None:
@@ -111,10 +111,10 @@ def test_each_mapping_descriptor_and_file_takes_of_the_time_of_a_look(tmp_path: 
     assert steps >= before + 2 * 10
 
 
-def test_time_of_a_look_ends() -> None:
-    with pytest.raises(LookTooLong):
-        Look(0).go_on()
-    Look(60).go_on()
+def test_time_of_a_check_ends() -> None:
+    with pytest.raises(CheckTooLong):
+        CheckTime(0).go_on()
+    CheckTime(60).go_on()
 
 
 async def test_a_process_whose_parent_has_ended_is_found_as_long_as_its_namespace_lives() -> None:

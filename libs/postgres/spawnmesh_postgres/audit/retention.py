@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import psycopg
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import class_row, kwargs_row
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_postgres.audit.chain import ChainedEvent, Link, verify
-from spawnmesh_postgres.audit.store import ChainState
+from spawnmesh_postgres.audit.store import ChainState, event_of
 from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database import ALL_TENANTS
 
@@ -99,9 +99,8 @@ def _read_page(
         "before": before,
         "limit": _PAGE,
     }
-    with connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(_READ_PAGE, values).fetchall()
-    return [(ChainedEvent(**row), digest) for row in rows if (digest := row.pop("hash")) is not None]
+    with connection.cursor(row_factory=kwargs_row(event_of)) as cursor:
+        return cursor.execute(_READ_PAGE, values).fetchall()
 
 
 def main(arguments: list[str]) -> None:

@@ -1,17 +1,17 @@
 """The tables of the audit log."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import starmap
 from typing import Any
 
-from psycopg.rows import DictRow
+from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 from spawnmesh_core.audit_event import DENIED
 
 from spawnmesh_postgres.audit.chain import FIELDS, ChainedEvent, Link, event_hash
-from spawnmesh_postgres.bounded_pages import bounded_page
+from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
@@ -107,8 +107,9 @@ async def add_events(
 async def _find_stored(
     connection: Connection, events: Sequence[ChainedEvent]
 ) -> list[tuple[ChainedEvent, bytes]]:
-    ids = {"ids": [event.event_id for event in events]}
-    return list(map(_event_of, await (await connection.execute(_SQL["find_stored_events"], ids)).fetchall()))
+    async with connection.cursor(row_factory=kwargs_row(event_of)) as cursor:
+        await cursor.execute(_SQL["find_stored_events"], {"ids": [event.event_id for event in events]})
+        return await cursor.fetchall()
 
 
 async def _lock_chains(connection: Connection, tenants: Sequence[str]) -> dict[str, Link]:
@@ -162,9 +163,13 @@ async def list_events(
     }
     name = "list_events" if tenant_id == ALL_TENANTS else "list_tenant_events"
     (rows,) = await database.transact(tenant_id, (_SQL[name], values))
-    page, last = bounded_page(rows, page_size)
-    end = None if last is None else ListPosition(last["event_time"], last["tenant_id"], last["sequence"])
-    return AuditPage(list(map(_event_of, page)), end)
+    scanned = scanned_row(event_of)
+    page, last = bounded_page([scanned(**row) for row in rows], page_size)
+    return AuditPage(page, None if last is None else _position_of(last[0]))
+
+
+def _position_of(event: ChainedEvent) -> ListPosition:
+    return ListPosition(event.event_time, event.tenant_id, event.sequence)
 
 
 async def read_chain(
@@ -199,7 +204,9 @@ async def read_events(
         "last": state.last_sequence,
         "limit": limit,
     }
-    return list(map(_event_of, await (await connection.execute(_SQL["read_chain"], values)).fetchall()))
+    async with connection.cursor(row_factory=kwargs_row(event_of)) as cursor:
+        await cursor.execute(_SQL["read_chain"], values)
+        return await cursor.fetchall()
 
 
 async def hide_events(connection: Connection, tenant_id: str) -> None:
@@ -207,6 +214,7 @@ async def hide_events(connection: Connection, tenant_id: str) -> None:
     await connection.execute(_SQL["hide_events"], {"tenant_id": tenant_id})
 
 
-def _event_of(row: DictRow) -> tuple[ChainedEvent, bytes]:
-    fields: Mapping[str, Any] = {name: row[name] for name in FIELDS}
-    return ChainedEvent(**fields), row["hash"]
+def event_of(**columns: Any) -> tuple[ChainedEvent, bytes]:
+    """Return an event with its hash, from the columns of its row."""
+    digest: bytes = columns.pop("hash")
+    return ChainedEvent(**columns), digest

@@ -5,13 +5,13 @@ scope of every tenant, ids and times of jobs are seen alone: what is done for a 
 read of it beside them, happens in the scope of its tenant.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import DictRow
+from psycopg.rows import class_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, switch_tenant
@@ -144,38 +144,70 @@ async def claim(database: Database, *statements: Statement) -> list[ClaimedJob]:
     tenants. A job that is not read then is due again when its claim ends.
     """
     claimed = await database.transact(ALL_TENANTS, *statements)
-    rows = [row for rows in claimed for row in rows]
-    details = {row["claim_id"]: row for row in await _read_claimed(database, rows)} if rows else {}
-    return [ClaimedJob(**row, **_details(found)) for row in rows if (found := details.get(row["claim_id"]))]
+    claims = [_JobClaim(**row) for rows in claimed for row in rows]
+    details = {one.claim_id: one for one in await _read_details(database, claims)} if claims else {}
+    return [_claimed_job(claim, found) for claim in claims if (found := details.get(claim.claim_id))]
 
 
-async def _read_claimed(database: Database, claimed: Sequence[DictRow]) -> list[DictRow]:
+@dataclass(frozen=True, slots=True)
+class _JobClaim:
+    """The part of a claimed job that is seen in the scope of every tenant."""
+
+    tenant_id: str
+    kind: str
+    key: str
+    claim_id: UUID
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class _JobDetails:
+    """The part of a claimed job that is read in the scope of its tenant."""
+
+    claim_id: UUID
+    arguments: dict[str, Any]
+    traceparent: str
+
+
+async def _read_details(database: Database, claims: Sequence[_JobClaim]) -> list[_JobDetails]:
     cursors = []
-    async with database.pipelined(claimed[0]["tenant_id"]) as connection:
-        for tenant_id, rows in _by_tenant(claimed).items():
+    claim_ids = [claim.claim_id for claim in claims]
+    async with database.pipelined(claims[0].tenant_id) as connection:
+        for tenant_id, ids in _by_tenant(
+            (claim.tenant_id, claim.kind, claim.key) for claim in claims
+        ).items():
             await switch_tenant(connection, tenant_id)
-            values = {**_keys(tenant_id, rows), "claim_ids": [row["claim_id"] for row in rows]}
-            cursors.append(await connection.execute(_SQL["read_claimed_jobs"], values))
-    return [row for cursor in cursors for row in await cursor.fetchall()]
+            cursor = connection.cursor(row_factory=class_row(_JobDetails))
+            values = {**_keys(tenant_id, ids), "claim_ids": claim_ids}
+            cursors.append(await cursor.execute(_SQL["read_claimed_jobs"], values))
+    return [details for cursor in cursors for details in await cursor.fetchall()]
 
 
-def _details(row: DictRow) -> dict[str, Any]:
-    return {"arguments": row["arguments"], "traceparent": row["traceparent"]}
+def _claimed_job(claim: _JobClaim, details: _JobDetails) -> ClaimedJob:
+    return ClaimedJob(
+        tenant_id=claim.tenant_id,
+        kind=claim.kind,
+        key=claim.key,
+        claim_id=claim.claim_id,
+        attempt=claim.attempt,
+        arguments=details.arguments,
+        traceparent=details.traceparent,
+    )
 
 
-def _by_tenant(rows: Sequence[DictRow]) -> dict[str, list[DictRow]]:
-    """Return the rows of each tenant, in their order."""
-    owners: dict[str, list[DictRow]] = {}
-    for row in rows:
-        owners.setdefault(row["tenant_id"], []).append(row)
+def _by_tenant(ids: Iterable[JobId]) -> dict[str, list[JobId]]:
+    """Return the ids of each tenant's jobs, in their order."""
+    owners: dict[str, list[JobId]] = {}
+    for job_id in ids:
+        owners.setdefault(job_id[0], []).append(job_id)
     return owners
 
 
-def _keys(tenant_id: str, rows: Sequence[DictRow]) -> dict[str, Any]:
+def _keys(tenant_id: str, ids: Sequence[JobId]) -> dict[str, Any]:
     return {
         "tenant_id": tenant_id,
-        "kinds": [row["kind"] for row in rows],
-        "keys": [row["key"] for row in rows],
+        "kinds": [kind for _, kind, _ in ids],
+        "keys": [key for _, _, key in ids],
     }
 
 
@@ -191,7 +223,7 @@ async def complete(database: Database, job: ClaimedJob, at_end: AtEnd | None = N
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """Why an attempt failed, the pause until the next one, and when the job is given up."""
+    """The error of a failed attempt, the pause until the next one, and the end of attempts."""
 
     error: str
     pause: timedelta
@@ -256,11 +288,13 @@ async def list_jobs(
     async with database.transaction(tenant_id) as connection:
         # A listed job must not be gone when it is read: the page would look like the last one.
         await connection.execute("set transaction isolation level repeatable read")
-        listed = await (await connection.execute(statement, values)).fetchall()
-        for owner, rows in _by_tenant(listed).items():
+        listed = connection.cursor(row_factory=tuple_row)
+        await listed.execute(statement, values)
+        for owner, ids in _by_tenant(await listed.fetchall()).items():
             await switch_tenant(connection, owner)
-            cursor = await connection.execute(_SQL["get_jobs"], _keys(owner, rows))
-            jobs += [StoredJob(**row) for row in await cursor.fetchall()]
+            cursor = connection.cursor(row_factory=class_row(StoredJob))
+            await cursor.execute(_SQL["get_jobs"], _keys(owner, ids))
+            jobs += await cursor.fetchall()
     return jobs
 
 
@@ -284,16 +318,17 @@ async def count_jobs(database: Database) -> dict[str, JobCounts]:
     (rows,) = await database.transact(ALL_TENANTS, (_SQL["count_jobs"], {}))
     counts: dict[str, JobCounts] = {}
     for row in rows:
-        counts[row["kind"]] = _add(counts.get(row["kind"], JobCounts()), row)
+        kind = row.pop("kind")
+        counts[kind] = _sum(counts.get(kind, JobCounts()), JobCounts(**row))
     return counts
 
 
-def _add(counts: JobCounts, row: DictRow) -> JobCounts:
+def _sum(first: JobCounts, second: JobCounts) -> JobCounts:
     return JobCounts(
-        waiting=counts.waiting + row["waiting"],
-        working=counts.working + row["working"],
-        dead=counts.dead + row["dead"],
-        oldest_seconds=max(counts.oldest_seconds, row["oldest_seconds"]),
+        waiting=first.waiting + second.waiting,
+        working=first.working + second.working,
+        dead=first.dead + second.dead,
+        oldest_seconds=max(first.oldest_seconds, second.oldest_seconds),
     )
 
 

@@ -1,4 +1,4 @@
-"""The handler of the jobs that carry operations: it does steps, and records each of them."""
+"""The handler of the jobs that execute operations: it does steps, and records each of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -44,8 +44,8 @@ _DELETE = "delete"
 
 @dataclass(frozen=True, slots=True)
 class OperationRunner:
-    """Carries the operations of one service, which `steps` do, by the RPC that starts them:
-    `concurrency` at once, and half as many of one tenant.
+    """Executes the operations of one service: `concurrency` at once, and half as many of one
+    tenant. `steps` has the step of each RPC that starts operations.
 
     Each step is recorded before the next one begins. A worker that lost its claim records nothing,
     because the count of steps has changed. No job becomes a dead letter: an operation that fails
@@ -61,14 +61,14 @@ class OperationRunner:
         """Return the kind of the jobs. A job whose worker is lost is claimed again after 30 s."""
         return JobKind(
             store.JOB_KIND,
-            self.carry,
+            self.execute,
             self.concurrency,
             BackoffPolicy(),
             timeout=_TIMEOUT,
             claim_for=_CLAIM_FOR,
         )
 
-    async def carry(self, job: ClaimedJob) -> Again | None:
+    async def execute(self, job: ClaimedJob) -> Again | None:
         """Do steps for some seconds, or delete the operation some days after its end.
 
         Raises the error of a step that is tried again.
@@ -200,5 +200,5 @@ def _cancelled() -> MeshError:
 
 def _workers_lost() -> MeshError:
     return MeshError(
-        Reason.INTERNAL, "every worker that carried the operation was lost; tell an operator of the mesh"
+        Reason.INTERNAL, "every worker that executed the operation was lost; tell an operator of the mesh"
     )

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from google.protobuf.message import Message
-from psycopg.rows import DictRow
+from psycopg.rows import class_row
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -27,7 +27,7 @@ _SQL = load_statements(__name__)
 CHANNEL = "operations"
 """The notification channel that wakes the calls that wait for an operation, by its id."""
 JOB_KIND = "operation"
-"""The kind of the jobs that carry operations. The key of a job is the id of its operation."""
+"""The kind of the jobs that execute operations. The key of a job is the id of its operation."""
 NEWEST = "opr_~"
 """It is higher than every id of an operation."""
 
@@ -72,13 +72,12 @@ async def start_within(
         "subject": new.subject,
     }
     await connection.execute(_SQL["lock_operations"], values)
-    if (found := await _row(connection, "find_operation_of_request", values)) is not None:
-        return _same(StoredOperation(**found), new)
+    if (found := await _one(connection, "find_operation_of_request", values)) is not None:
+        return _same(found, new)
     await _require_place(connection, tenant_id)
     position = await begin(connection)
-    inserted = await _row(connection, "insert_operation", {**values, "position": position})
-    assert inserted is not None
-    operation = StoredOperation(**inserted)
+    operation = await _one(connection, "insert_operation", {**values, "position": position})
+    assert operation is not None
     job = NewJob(JOB_KIND, operation.operation_id, traceparent=new.traceparent)
     await job_store.enqueue(connection, tenant_id, job)
     kept = {"tenant_id": tenant_id, "kept_count": MAX_FINISHED}
@@ -91,7 +90,8 @@ async def _begin_at_the_start(_connection: Connection) -> str:
 
 
 async def _require_place(connection: Connection, tenant_id: str) -> None:
-    row = await _row(connection, "count_open_operations", {"tenant_id": tenant_id, "limit": MAX_OPEN})
+    values = {"tenant_id": tenant_id, "limit": MAX_OPEN}
+    row = await (await connection.execute(_SQL["count_open_operations"], values)).fetchone()
     if row is not None and row["count"] >= MAX_OPEN:
         raise MeshError(
             Reason.OPERATION_COUNT_EXCEEDED,
@@ -175,8 +175,10 @@ async def delete(database: Database, tenant_id: str, operation_id: str) -> bool:
         return True
 
 
-async def _row(connection: Connection, statement: str, values: dict[str, Any]) -> DictRow | None:
-    return await (await connection.execute(_SQL[statement], values)).fetchone()
+async def _one(connection: Connection, statement: str, values: dict[str, Any]) -> StoredOperation | None:
+    async with connection.cursor(row_factory=class_row(StoredOperation)) as cursor:
+        await cursor.execute(_SQL[statement], values)
+        return await cursor.fetchone()
 
 
 def _key(tenant_id: str, operation: StoredOperation) -> dict[str, Any]:

@@ -152,10 +152,10 @@ async def _until_token_ends(
 def _bearer(call: Call) -> str:
     headers = call.headers("authorization")
     if len(headers) > 1:  # Each reader of the call could believe another one.
-        raise MeshError(Reason.TOKEN_INVALID, "the call carries more than one authorization header; send one")
+        raise MeshError(Reason.TOKEN_INVALID, "the call has more than one authorization header; send one")
     scheme, _, token = (headers[0] if headers else "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise MeshError(Reason.TOKEN_MISSING, "the call carries no bearer token in its metadata")
+        raise MeshError(Reason.TOKEN_MISSING, "the call has no bearer token in its metadata")
     return token.strip()
 
 

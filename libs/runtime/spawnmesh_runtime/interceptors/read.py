@@ -91,7 +91,7 @@ async def _read(
             raise
         raise MeshError(
             Reason.DEADLINE_EXCEEDED,
-            f"the caller did not send a whole message within {timeout_seconds:g} s",
+            f"the caller did not send a complete message within {timeout_seconds:g} s",
             facts={"message_timeout_seconds": f"{timeout_seconds:g}"},
         ) from None
 

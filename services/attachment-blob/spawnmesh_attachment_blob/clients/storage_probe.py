@@ -62,7 +62,7 @@ def _call_s3(buckets: TenantBuckets) -> None:
 
 
 def _call_sts(settings: AttachmentBlobSettings, http: urllib3.PoolManager, buckets: TenantBuckets) -> None:
-    """Get a tenant's credentials, and be refused further ones."""
+    """Get a tenant's credentials, and check that these get no further ones."""
     if can_chain(settings, http, buckets.new_credentials(_PROBE_TENANT)):
         raise DependencyDown(DependencyFault.NOT_ISOLATED)
 

@@ -10,7 +10,7 @@ from spawnmesh_attachment_blob.domain.storage import StorageUsage
 
 
 class StageRefusal(StrEnum):
-    """Why a set is not staged. The transaction is not to be committed."""
+    """The reason for which a set is not staged. The transaction is not to be committed."""
 
     UNKNOWN_TENANT = "UNKNOWN_TENANT"
     """The tenant is not prepared, or it is being purged."""

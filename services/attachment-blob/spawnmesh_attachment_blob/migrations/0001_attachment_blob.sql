@@ -344,7 +344,7 @@ create view job_queue as
 comment on view job_queue is 'citus: local';
 
 -- Long work that clients started. A row is open until it has an `end_time`; a job of the kind
--- `operation` with its id carries it, and deletes it some time after its end. `request` and
+-- `operation` with its id executes it, and deletes it some time after its end. `request` and
 -- `response` are messages of the contract: ids, options and counts, never content. See
 -- `spawnmesh_postgres.long_running`.
 create table operations (

@@ -1,7 +1,7 @@
 """CollectGarbage.
 
 Starts an operation that compares a tenant's bucket with its rows in both directions, and repairs
-what interrupted work left, once it is older than the grace period. `jobs/carry_operations.py` takes
+what interrupted work left, once it is older than the grace period. `jobs/operation_steps.py` takes
 its steps.
 """
 

@@ -3,12 +3,13 @@
 `stage_set` opens a transaction of its own. Every other function runs within the caller's.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import orjson
-from psycopg.rows import DictRow
+from psycopg.rows import kwargs_row
 from spawnmesh_postgres.database import Connection, Database, scope_statement
 from spawnmesh_postgres.statement_batches import execute_batch
 from spawnmesh_postgres.statements import load_statements
@@ -25,19 +26,19 @@ from spawnmesh_attachment_blob.domain.storage import StorageUsage
 _SQL = load_statements(__name__)
 ATTACH_SET = _SQL["attach_set"]
 
+_NOT_PREPARED = StagedRows(None, None)
 _FILE_COLUMNS = 4  # What a statement selects behind them does not describe the file.
 _Arguments = dict[str, str | int | bool | list[str] | None]
 
 
-def _set(row: DictRow) -> AttachmentSet:
+def _set(
+    *, state: str, files: Sequence[Sequence[Any]], reader_session_ids: Iterable[str], **columns: Any
+) -> AttachmentSet:
     return AttachmentSet(
-        row["set_id"],
-        row["session_id"],
-        SetState(row["state"]),
-        tuple(StoredFile(*file[:_FILE_COLUMNS]) for file in row["files"]),
-        row["create_time"],
-        row["run_id"],
-        tuple(row["reader_session_ids"]),
+        state=SetState(state),
+        files=tuple(StoredFile(*file[:_FILE_COLUMNS]) for file in files),
+        reader_session_ids=tuple(reader_session_ids),
+        **columns,
     )
 
 
@@ -65,7 +66,8 @@ async def stage_set(
     async with database.transaction_with_statements(
         tenant_id, (JOIN_WRITERS, _SQL["stage_set"], _SQL["share_blobs"]), arguments
     ) as (connection, (_, staged, shared)):
-        rows = _staged(staged).with_stored(_hashes(shared))
+        rows = _staged(**staged[0]) if staged else _NOT_PREPARED
+        rows = rows.with_stored(frozenset(row["sha256"] for row in shared))
         while rows.can_restore(requested):
             rows = await _stage_alone(connection, tenant_id, arguments, requested)
         yield connection, outcome_of(rows, requested, limits)
@@ -84,8 +86,9 @@ async def _stage_alone(
     keys = {sha256: object_key(sha256, requested.key_suffix) for sha256 in requested.data_by_hash}
     parameters = {**arguments, "keys": orjson.dumps(keys).decode()}
     *_, staged, locked, restored = await execute_batch(connection, statements, parameters)
-    stored = _hashes(row for row in locked if row["state"] == "STORED")
-    return _staged(staged).with_stored(stored).with_restored(_hashes(restored))
+    rows = _staged(**staged[0]) if staged else _NOT_PREPARED
+    rows = rows.with_stored(frozenset(row["sha256"] for row in locked if row["state"] == "STORED"))
+    return rows.with_restored(frozenset(row["sha256"] for row in restored))
 
 
 def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToStage) -> _Arguments:
@@ -126,38 +129,36 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
     }
 
 
-def _staged(rows: list[DictRow]) -> StagedRows:
-    if not rows:
-        return StagedRows(None, None)
-    (row,) = rows
-    limits = AttachmentLimits(
-        enabled=row["enabled"],
-        max_files=row["max_file_count"],
-        max_file_bytes=row["max_file_bytes"],
-        max_total_bytes=row["max_total_bytes"],
-    )
+def _staged(
+    *,
+    enabled: bool,
+    max_file_count: int,
+    max_file_bytes: int,
+    max_total_bytes: int,
+    create_time: datetime | None,
+    added: Iterable[str],
+    needed_bytes: int,
+    **usage: int,
+) -> StagedRows:
     return StagedRows(
-        limits,
-        row["create_time"],
-        frozenset(row["added"]),
-        usage=_usage(row),
-        needed_bytes=row["needed_bytes"],
+        AttachmentLimits(
+            enabled=enabled,
+            max_files=max_file_count,
+            max_file_bytes=max_file_bytes,
+            max_total_bytes=max_total_bytes,
+        ),
+        create_time,
+        frozenset(added),
+        usage=StorageUsage(**usage),
+        needed_bytes=needed_bytes,
     )
-
-
-def _usage(row: DictRow) -> StorageUsage:
-    return StorageUsage(row["stored_bytes"], row["uploading_bytes"], row["max_stored_bytes"])
-
-
-def _hashes(rows: Iterable[DictRow]) -> frozenset[str]:
-    return frozenset(row["sha256"] for row in rows)
 
 
 async def get_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
     """Return the set, or None."""
-    cursor = await connection.execute(_SQL["get_set"], {"tenant_id": tenant_id, "set_id": set_id})
-    row = await cursor.fetchone()
-    return None if row is None else _set(row)
+    async with connection.cursor(row_factory=kwargs_row(_set)) as cursor:
+        await cursor.execute(_SQL["get_set"], {"tenant_id": tenant_id, "set_id": set_id})
+        return await cursor.fetchone()
 
 
 async def list_referenced_sets(
@@ -174,7 +175,7 @@ async def list_referenced_sets(
     lost_hashes = frozenset(
         sha256 for row in rows for *_, sha256, _mime_type, is_lost in row["files"] if is_lost
     )
-    return ReferencedSets({row["set_id"]: _set(row) for row in rows}, lost_hashes)
+    return ReferencedSets({row["set_id"]: _set(**row) for row in rows}, lost_hashes)
 
 
 async def list_sets(
@@ -183,8 +184,9 @@ async def list_sets(
     """Return sets with ids below `before`, newest first. An empty text disables its condition."""
     statement = _SQL["list_sets_of_session" if session_id else "list_sets"]
     arguments = {"tenant_id": tenant_id, "session_id": session_id, "before": before, "limit": limit}
-    cursor = await connection.execute(statement, arguments)
-    return [_set(row) for row in await cursor.fetchall()]
+    async with connection.cursor(row_factory=kwargs_row(_set)) as cursor:
+        await cursor.execute(statement, arguments)
+        return await cursor.fetchall()
 
 
 async def lock_set(connection: Connection, tenant_id: str, set_id: str) -> None:
@@ -199,7 +201,7 @@ async def attach_set(database: Database, tenant_id: str, set_id: str) -> Attachm
     """
     arguments = {"tenant_id": tenant_id, "set_id": set_id}
     _, rows = await database.transact(tenant_id, (ATTACH_SET, arguments), (_SQL["get_set"], arguments))
-    return _set(rows[0]) if rows else None
+    return _set(**rows[0]) if rows else None
 
 
 async def release_set(connection: Connection, tenant_id: str, set_id: str) -> bool:

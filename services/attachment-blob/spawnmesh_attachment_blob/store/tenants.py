@@ -3,10 +3,11 @@
 Each function runs within the caller's transaction.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from psycopg.rows import DictRow
+from psycopg.rows import kwargs_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 from spawnmesh_postgres.tenant_tables import TenantTables
@@ -40,23 +41,30 @@ class TenantRow:
     uploads: dict[str, NamedUpload]
 
 
-def _tenant(row: DictRow) -> TenantRow:
+def _tenant(
+    *,
+    settings_version: int,
+    enabled: bool,
+    max_file_count: int,
+    max_file_bytes: int,
+    max_total_bytes: int,
+    set_state: str | None,
+    uploads: Sequence[Sequence[Any]] | None,
+    **policy: int,
+) -> TenantRow:
     limits = AttachmentLimits(
-        enabled=row["enabled"],
-        max_files=row["max_file_count"],
-        max_file_bytes=row["max_file_bytes"],
-        max_total_bytes=row["max_total_bytes"],
+        enabled=enabled,
+        max_files=max_file_count,
+        max_file_bytes=max_file_bytes,
+        max_total_bytes=max_total_bytes,
     )
-    state = row["set_state"]
     return TenantRow(
-        row["settings_version"],
-        AttachmentPolicy(
-            limits, row["retention_seconds"], row["download_url_seconds"], row["max_stored_bytes"]
-        ),
-        None if state is None else SetState(state),
+        settings_version,
+        AttachmentPolicy(limits, **policy),
+        None if set_state is None else SetState(set_state),
         {
             upload_id: NamedUpload(UploadState(upload_state), StoredFile(*file))
-            for upload_id, *file, upload_state in row["uploads"] or ()
+            for upload_id, *file, upload_state in uploads or ()
         },
     )
 
@@ -94,9 +102,9 @@ async def get_tenant(
         "set_id": set_id,
         "upload_row_ids": [key.row_id for key in uploads],
     }
-    cursor = await connection.execute(_SQL["get_tenant"], arguments)
-    row = await cursor.fetchone()
-    return None if row is None else _tenant(row)
+    async with connection.cursor(row_factory=kwargs_row(_tenant)) as cursor:
+        await cursor.execute(_SQL["get_tenant"], arguments)
+        return await cursor.fetchone()
 
 
 async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:

@@ -1,8 +1,10 @@
 """Rows of uploads and their parts. Each function runs within the caller's transaction."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from psycopg.rows import DictRow
+from psycopg.rows import class_row, kwargs_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -28,22 +30,11 @@ class AbortedUpload:
     multipart_id: str
 
 
-def _upload(row: DictRow) -> Upload:
-    return Upload(
-        spec=UploadSpec(row["upload_id"], row["name"], row["size_bytes"], row["sha256"], row["mime_type"]),
-        session_id=row["session_id"],
-        state=UploadState(row["state"]),
-        generation=row["generation"],
-        object_key=row["object_key"],
-        multipart_id=row["multipart_id"],
-        part_bytes=row["part_bytes"],
-        create_time=row["create_time"],
-        expire_time=row["expire_time"],
-    )
-
-
-def _aborted(row: DictRow | None) -> AbortedUpload | None:
-    return None if row is None else AbortedUpload(row["row_id"], row["object_key"], row["multipart_id"])
+def _upload(
+    *, upload_id: str, name: str, size_bytes: int, sha256: str, mime_type: str, state: str, **columns: Any
+) -> Upload:
+    spec = UploadSpec(upload_id, name, size_bytes, sha256, mime_type)
+    return Upload(spec=spec, state=UploadState(state), **columns)
 
 
 def _key_arguments(tenant_id: str, key: UploadKey) -> dict[str, str]:
@@ -98,9 +89,9 @@ async def count_uploads(connection: Connection, tenant_id: str, key: UploadKey) 
 
 async def get_upload(connection: Connection, tenant_id: str, key: UploadKey) -> Upload | None:
     """Return the upload, or None."""
-    cursor = await connection.execute(_SQL["get_upload"], _key_arguments(tenant_id, key))
-    row = await cursor.fetchone()
-    return None if row is None else _upload(row)
+    async with connection.cursor(row_factory=kwargs_row(_upload)) as cursor:
+        await cursor.execute(_SQL["get_upload"], _key_arguments(tenant_id, key))
+        return await cursor.fetchone()
 
 
 async def lock_upload(connection: Connection, tenant_id: str, key: UploadKey) -> bool:
@@ -170,8 +161,7 @@ async def extend_upload(connection: Connection, tenant_id: str, upload: Upload, 
 
 async def abort_upload(connection: Connection, tenant_id: str, upload: Upload) -> AbortedUpload | None:
     """Change OPEN to ABORTING. Return None if the upload is COMPLETE, taken over or gone."""
-    cursor = await connection.execute(_SQL["abort_upload"], _write_arguments(tenant_id, upload))
-    return _aborted(await cursor.fetchone())
+    return await _abort(connection, "abort_upload", _write_arguments(tenant_id, upload))
 
 
 async def abort_expired_upload(connection: Connection, tenant_id: str, row_id: str) -> AbortedUpload | None:
@@ -180,7 +170,15 @@ async def abort_expired_upload(connection: Connection, tenant_id: str, row_id: s
     Return None if it is COMPLETE, alive or gone.
     """
     arguments = {"tenant_id": tenant_id, "row_id": row_id}
-    return _aborted(await (await connection.execute(_SQL["abort_expired_upload"], arguments)).fetchone())
+    return await _abort(connection, "abort_expired_upload", arguments)
+
+
+async def _abort(
+    connection: Connection, statement: str, arguments: Mapping[str, str | int]
+) -> AbortedUpload | None:
+    async with connection.cursor(row_factory=class_row(AbortedUpload)) as cursor:
+        await cursor.execute(_SQL[statement], arguments)
+        return await cursor.fetchone()
 
 
 async def delete_aborted_upload(connection: Connection, tenant_id: str, row_id: str) -> None:

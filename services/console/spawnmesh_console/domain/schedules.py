@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from spawnmesh_console.domain.asked_spawn import DEFAULT_AGENT
+from spawnmesh_console.domain.requested_spawn import DEFAULT_AGENT
 from spawnmesh_console.domain.shown_text import harmless
 from spawnmesh_console.domain.states import ShownState
 

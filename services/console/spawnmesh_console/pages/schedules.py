@@ -20,9 +20,9 @@ from starlette.responses import Response
 
 from spawnmesh_console.clients.schedules import ScheduleHistoryPage, firings_page
 from spawnmesh_console.domain import schedules as words
-from spawnmesh_console.domain.asked_spawn import DEFAULT_AGENT
 from spawnmesh_console.domain.budget_limits import LimitAmounts, LimitTexts, span_text
 from spawnmesh_console.domain.plugins import is_session
+from spawnmesh_console.domain.requested_spawn import DEFAULT_AGENT
 from spawnmesh_console.domain.schedules import SentSchedule, WrongSchedule
 from spawnmesh_console.domain.session_filters import ChosenFilter
 from spawnmesh_console.web.failures import HTTP_STATUS_OF, refusal_words

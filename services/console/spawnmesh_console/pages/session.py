@@ -20,8 +20,8 @@ from spawnmesh_console.clients.output_sets import OutputSetPage, output_set_page
 from spawnmesh_console.clients.shown_entry import shown_entries
 from spawnmesh_console.clients.transcript_pages import TranscriptPage, entries_from, newest_entries
 from spawnmesh_console.domain.budgets import FamilyUsage, SentLimits
+from spawnmesh_console.domain.event_sentences import EventSentence, event_sentence
 from spawnmesh_console.domain.families import lanes_of
-from spawnmesh_console.domain.happenings import Happening, happening
 from spawnmesh_console.web.failures import HTTP_STATUS_OF
 from spawnmesh_console.web.visit import Visit, see_other
 
@@ -55,7 +55,7 @@ class NewestEvents:
     a publication of files.
     """
 
-    shown: list[Happening]
+    shown: list[EventSentence]
     may_publish: bool
 
 
@@ -178,10 +178,10 @@ def head_values(session: Session) -> dict[str, Any]:
     return {"session": session, "run": session.latest_run, "files_are_kept": is_kept}
 
 
-def happening_of(event: SessionEvent) -> Happening:
+def event_sentence_of(event: SessionEvent) -> EventSentence:
     """Return the event in a sentence."""
     state = event.run_state.value if event.run_state is not None else ""
-    return happening(
+    return event_sentence(
         event.number,
         event.event_time,
         event.kind.value,
@@ -233,7 +233,7 @@ async def _events(session: Session) -> NewestEvents:
         if not newest:
             raise unavailable("session") from None
         may_publish = True
-    return NewestEvents([happening_of(event) for event in newest], may_publish)
+    return NewestEvents([event_sentence_of(event) for event in newest], may_publish)
 
 
 async def _published(visit: Visit, session: Session, events: NewestEvents) -> OutputSetPage:

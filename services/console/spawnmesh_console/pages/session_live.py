@@ -22,7 +22,7 @@ from starlette.responses import Response
 from spawnmesh_console.clients.shown_entry import mark_of, shown_entry
 from spawnmesh_console.domain.shown_entries import LAID_OUT_CHARS
 from spawnmesh_console.domain.shown_text import harmless
-from spawnmesh_console.pages.session import happening_of, head_values
+from spawnmesh_console.pages.session import event_sentence_of, head_values
 from spawnmesh_console.web.visit import Visit
 
 log = structlog.get_logger()
@@ -126,7 +126,7 @@ async def _head(visit: Visit, session_id: str, event: session_pb2.SessionEvent |
     html = templates.get_template("session_head.html").render(person=visit.person, **values)
     told: dict[str, str | bool] = {"html": html}
     if event is not None:
-        shown = happening_of(view_of(SessionEvent, event))
+        shown = event_sentence_of(view_of(SessionEvent, event))
         line = templates.get_template("session_event.html").render(event=shown, session_id=session_id)
         told |= {"event": line, "published": bool(shown.set_id)}
     return json.dumps(told)

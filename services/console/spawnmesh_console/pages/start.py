@@ -15,8 +15,8 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import JSONResponse, Response
 
 from spawnmesh_console.clients.session_pages import session_page
-from spawnmesh_console.domain.asked_spawn import DEFAULT_AGENT, AskedSpawn, spawn_code
 from spawnmesh_console.domain.budget_limits import LimitAmounts, WrongLimit
+from spawnmesh_console.domain.requested_spawn import DEFAULT_AGENT, RequestedSpawn, spawn_code
 from spawnmesh_console.domain.shown_text import harmless
 from spawnmesh_console.web.failures import HTTP_STATUS_OF, advice_for
 from spawnmesh_console.web.visit import Visit, see_other
@@ -33,7 +33,7 @@ _REUSED = (
 
 async def show_form(visit: Visit) -> Response:
     """Show the form. The address can name an agent, a model, a label and a task."""
-    return await _page(visit, AskedSpawn.of(visit.request.query_params))
+    return await _page(visit, RequestedSpawn.of(visit.request.query_params))
 
 
 async def spawn(visit: Visit) -> Response:
@@ -49,14 +49,14 @@ async def show_code(visit: Visit) -> Response:
     """Return the call that the fields of the form stand for, by the name of the language."""
     fields = await visit.form()
     names = [name for name in fields.getlist("file") if isinstance(name, str)]
-    asked = AskedSpawn.of(fields, names)
+    asked = RequestedSpawn.of(fields, names)
     return JSONResponse({language: harmless(code) for language, code in spawn_code(asked)})
 
 
 async def _spawn(visit: Visit, fields: FormData) -> Response:
     # A browser sends a file without a name for a field in which none was chosen.
     files = [file for file in fields.getlist("files") if isinstance(file, UploadFile) and file.filename]
-    asked = AskedSpawn.of(fields, [file.filename or "" for file in files])
+    asked = RequestedSpawn.of(fields, [file.filename or "" for file in files])
     request_id = str(fields.get("request_id", ""))
     if not asked.task.strip():
         return await _page(visit, asked, problem="There is no task.", request_id=request_id)
@@ -86,7 +86,7 @@ async def _spawn(visit: Visit, fields: FormData) -> Response:
 
 async def _page(
     visit: Visit,
-    asked: AskedSpawn,
+    asked: RequestedSpawn,
     *,
     problem: str = "",
     error: MeshError | None = None,

@@ -1,4 +1,4 @@
-"""Why a call of a plugin gave no valid answer. No text here comes from the plugin."""
+"""The reasons of calls of plugins without a valid answer. No text here comes from a plugin."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -13,7 +13,7 @@ MAX_ANSWER_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Why a plugin gave no valid answer, without content.
+    """The reason for which a plugin gave no valid answer, without content.
 
     `decision` names the failure in the delivery log. `counts_against_plugin` says whether the
     plugin's circuit breaker counts it. `is_transient` says that the plugin gave no answer, so that
@@ -22,7 +22,7 @@ class CallFailure:
 
     A refusal of the call, such as of its token, is no answer: a plugin also refuses its calls while
     the keys of the mesh are replaced, or after a start with wrong settings. As for a plugin that is
-    not there, its owner mends that, and `max_wait` bounds the wait.
+    not there, its owner repairs that, and `max_wait` bounds the wait.
     """
 
     error: str

@@ -142,7 +142,7 @@ class PluginCache:
 
 @asynccontextmanager
 async def invalidate_on_change(plugin_cache: PluginCache, listener: Listener) -> AsyncIterator[None]:
-    """During the block, invalidate the plugin_cache when any replica changes plugins."""
+    """Invalidate the cache during the block, whenever any replica changes plugins."""
 
     async def listen() -> None:
         with listener.subscription(plugins.PLUGINS_CHANGED_CHANNEL) as changed:

@@ -27,8 +27,8 @@ async def dispatch_before_spawn(
     All plugins are called at the same time, so that many of them take no longer than the slowest.
     An allow is stored, if there are plugins: they allowed the spawn also if the caller never gets
     the answer. A repeat calls the plugins again, and a stored allow stands whatever they say then.
-    A denial and PluginFailed say whether any plugin has allowed the spawn: it reserved something
-    for it, perhaps, and has to hear that the spawn failed.
+    A denial and PluginFailed say whether any plugin has allowed the spawn: such a plugin may have
+    reserved something for it, and must be notified that the spawn failed.
     """
     tenant_id, session_id = caller.tenant_id, request.event.session_id
     plugins = await deps.plugin_cache.active(tenant_id, HookKind.BEFORE_SPAWN)

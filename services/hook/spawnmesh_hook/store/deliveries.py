@@ -1,10 +1,11 @@
 """The delivery log: one row for each call of a plugin."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from psycopg.rows import DictRow
-from spawnmesh_postgres.bounded_pages import bounded_page
+from psycopg.rows import kwargs_row
+from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -33,7 +34,6 @@ class Delivery:
     attempt: int
 
 
-_COLUMNS = tuple(one.name for one in fields(Delivery))
 NARROWEST_FIRST = ("run_id", "session_id", "plugin")
 """The columns with an index of their own. The first one that a filter has leads to the rows."""
 
@@ -112,10 +112,11 @@ async def list_deliveries(
         "before_id": query.before_id,
     }
     narrowest = next((name for name in NARROWEST_FIRST if parameters[name]), "")
-    rows = await (await connection.execute(list_statement(narrowest), parameters)).fetchall()
-    page, last = bounded_page(rows, page_size)
-    end = None if last is None else (last["start_time"], last["delivery_id"])
-    return DeliveriesPage([_delivery_of(row) for row in page], end)
+    async with connection.cursor(row_factory=kwargs_row(scanned_row(_delivery_of))) as cursor:
+        await cursor.execute(list_statement(narrowest), parameters)
+        page, last = bounded_page(await cursor.fetchall(), page_size)
+    end = None if last is None else (last.start_time, last.delivery_id)
+    return DeliveriesPage(page, end)
 
 
 def list_statement(narrowest: str) -> str:
@@ -124,8 +125,5 @@ def list_statement(narrowest: str) -> str:
     return _SQL["list_deliveries"].replace("{narrowest}", condition)
 
 
-def _delivery_of(row: DictRow) -> Delivery:
-    values = {name: row[name] for name in _COLUMNS}
-    return Delivery(
-        **{**values, "hook": HookKind(row["hook"]), "decision": DeliveryDecision(row["decision"])}
-    )
+def _delivery_of(*, hook: str, decision: str, **columns: Any) -> Delivery:
+    return Delivery(hook=HookKind(hook), decision=DeliveryDecision(decision), **columns)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from psycopg.rows import DictRow
+from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.bounded_pages import bounded_page
+from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.jobs.store import delete
 from spawnmesh_postgres.statements import load_statements
@@ -116,10 +116,12 @@ async def get_delivery(
 ) -> WebhookDelivery:
     """Return the delivery. Raise NOT_FOUND."""
     values = {"tenant_id": tenant_id, "webhook_id": webhook_id, "event_id": event_id}
-    row = await (await connection.execute(_SQL["get_message"], values)).fetchone()
-    if row is None:
+    async with connection.cursor(row_factory=kwargs_row(_delivery_of)) as cursor:
+        await cursor.execute(_SQL["get_message"], values)
+        delivery = await cursor.fetchone()
+    if delivery is None:
         raise not_found("webhook message", event_id)
-    return _delivery_of(row)
+    return delivery
 
 
 async def list_due_messages(
@@ -127,8 +129,9 @@ async def list_due_messages(
 ) -> list[WebhookDelivery]:
     """Return the messages that are due, in the order of their times."""
     values = {"tenant_id": tenant_id, "webhook_id": webhook_id, "limit": limit}
-    rows = await (await connection.execute(_SQL["list_due_messages"], values)).fetchall()
-    return [_delivery_of(row) for row in rows]
+    async with connection.cursor(row_factory=kwargs_row(_delivery_of)) as cursor:
+        await cursor.execute(_SQL["list_due_messages"], values)
+        return await cursor.fetchall()
 
 
 async def time_to_next(connection: Connection, tenant_id: str, webhook_id: str) -> timedelta | None:
@@ -204,10 +207,11 @@ async def list_webhook_deliveries(
         "before_time": query.before_time,
         "before_id": query.before_id,
     }
-    rows = await (await connection.execute(_SQL["list_webhook_deliveries"], values)).fetchall()
-    page, last = bounded_page(rows, page_size)
-    end = None if last is None else (last["event_time"], last["event_id"])
-    return WebhookDeliveriesPage([_delivery_of(row) for row in page], end)
+    async with connection.cursor(row_factory=kwargs_row(scanned_row(_delivery_of))) as cursor:
+        await cursor.execute(_SQL["list_webhook_deliveries"], values)
+        page, last = bounded_page(await cursor.fetchall(), page_size)
+    end = None if last is None else (last.message.event_time, last.message.event_id)
+    return WebhookDeliveriesPage(page, end)
 
 
 async def list_failed(
@@ -262,25 +266,24 @@ def _values(message: WebhookMessage) -> dict[str, Any]:
     }
 
 
-def _delivery_of(row: DictRow) -> WebhookDelivery:
-    message = WebhookMessage(
-        event_id=row["event_id"],
-        event_type=WebhookType(row["event_type"]),
-        session_id=row["session_id"],
-        run_id=row["run_id"],
-        event_time=row["event_time"],
-        body=row["body"],
-    )
+def _delivery_of(
+    *,
+    event_id: str,
+    event_type: str,
+    session_id: str,
+    run_id: str,
+    event_time: datetime,
+    body: str,
+    state: str,
+    attempts: list[dict[str, Any]],
+    **columns: Any,
+) -> WebhookDelivery:
+    message = WebhookMessage(event_id, WebhookType(event_type), session_id, run_id, event_time, body)
     return WebhookDelivery(
         message=message,
-        state=DeliveryState(row["state"]),
-        queue_time=row["queue_time"],
-        attempt_time=row["attempt_time"],
-        end_time=row["end_time"],
-        round=row["round"],
-        round_attempt_count=row["round_attempt_count"],
-        attempt_count=row["attempt_count"],
-        attempts=tuple(map(_attempt_from_json, row["attempts"])),
+        state=DeliveryState(state),
+        attempts=tuple(map(_attempt_from_json, attempts)),
+        **columns,
     )
 
 

@@ -1,8 +1,10 @@
 """The tenant's webhooks."""
 
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
-from psycopg.rows import DictRow
+from psycopg.rows import kwargs_row
 from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection
@@ -18,20 +20,21 @@ async def lock_webhook_tenant(connection: Connection, tenant_id: str) -> int | N
 
     Until the transaction ends, no other one adds a webhook of the tenant.
     """
-    row = await _one(connection, "lock_webhook_tenant", tenant_id=tenant_id)
+    cursor = await connection.execute(_SQL["lock_webhook_tenant"], {"tenant_id": tenant_id})
+    row = await cursor.fetchone()
     return row["settings_version"] if row else None
 
 
 async def count_webhooks(connection: Connection, tenant_id: str) -> int:
     """Return the number of the tenant's webhooks."""
-    row = await _one(connection, "count_webhooks", tenant_id=tenant_id)
+    cursor = await connection.execute(_SQL["count_webhooks"], {"tenant_id": tenant_id})
+    row = await cursor.fetchone()
     return row["webhook_count"] if row else 0
 
 
 async def find_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook | None:
     """Return the webhook, if there is one."""
-    row = await _one(connection, "get_webhook", tenant_id=tenant_id, name=name)
-    return _webhook(row) if row else None
+    return await _one(connection, "get_webhook", tenant_id=tenant_id, name=name)
 
 
 async def get_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook:
@@ -41,8 +44,7 @@ async def get_webhook(connection: Connection, tenant_id: str, name: str) -> Webh
 
 async def find_webhook_by_id(connection: Connection, tenant_id: str, webhook_id: str) -> Webhook | None:
     """Return the webhook of a message, unless it was deleted."""
-    row = await _one(connection, "get_webhook_by_id", tenant_id=tenant_id, webhook_id=webhook_id)
-    return _webhook(row) if row else None
+    return await _one(connection, "get_webhook_by_id", tenant_id=tenant_id, webhook_id=webhook_id)
 
 
 async def lock_webhook_by_id(connection: Connection, tenant_id: str, webhook_id: str) -> Webhook | None:
@@ -50,14 +52,12 @@ async def lock_webhook_by_id(connection: Connection, tenant_id: str, webhook_id:
 
     It does not change until the transaction ends.
     """
-    row = await _one(connection, "lock_webhook_by_id", tenant_id=tenant_id, webhook_id=webhook_id)
-    return _webhook(row) if row else None
+    return await _one(connection, "lock_webhook_by_id", tenant_id=tenant_id, webhook_id=webhook_id)
 
 
 async def find_and_lock_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook | None:
     """Return the webhook, if there is one. It does not change until the transaction ends."""
-    row = await _one(connection, "lock_webhook", tenant_id=tenant_id, name=name)
-    return _webhook(row) if row else None
+    return await _one(connection, "lock_webhook", tenant_id=tenant_id, name=name)
 
 
 async def lock_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook:
@@ -67,8 +67,9 @@ async def lock_webhook(connection: Connection, tenant_id: str, name: str) -> Web
 
 async def list_webhooks(connection: Connection, tenant_id: str) -> list[Webhook]:
     """Return the tenant's webhooks, ordered by their names."""
-    cursor = await connection.execute(_SQL["list_webhooks"], {"tenant_id": tenant_id})
-    return [_webhook(row) for row in await cursor.fetchall()]
+    async with connection.cursor(row_factory=kwargs_row(_webhook)) as cursor:
+        await cursor.execute(_SQL["list_webhooks"], {"tenant_id": tenant_id})
+        return await cursor.fetchall()
 
 
 async def write_webhook(connection: Connection, tenant_id: str, webhook: Webhook) -> Webhook:
@@ -76,7 +77,7 @@ async def write_webhook(connection: Connection, tenant_id: str, webhook: Webhook
 
     The caller holds the lock of the tenant, and that of a webhook that it changes.
     """
-    row = await _one(
+    changed = await _one(
         connection,
         "update_webhook" if webhook.webhook_id else "insert_webhook",
         tenant_id=tenant_id,
@@ -86,12 +87,12 @@ async def write_webhook(connection: Connection, tenant_id: str, webhook: Webhook
         event_types=[one.value for one in webhook.event_types],
         timeout=webhook.timeout,
     )
-    return _changed(row)
+    return _require_changed(changed)
 
 
 async def write_rotation(connection: Connection, tenant_id: str, webhook: Webhook) -> Webhook:
     """Store the secrets of the locked webhook, and return it as it is stored."""
-    row = await _one(
+    changed = await _one(
         connection,
         "rotate_secret",
         tenant_id=tenant_id,
@@ -100,7 +101,7 @@ async def write_rotation(connection: Connection, tenant_id: str, webhook: Webhoo
         previous_secret_until=webhook.previous_secret_until,
         rotation_id=webhook.rotation_id,
     )
-    return _changed(row)
+    return _require_changed(changed)
 
 
 async def pause_webhook(connection: Connection, tenant_id: str, name: str) -> Webhook:
@@ -152,8 +153,10 @@ async def record_failure(
     await connection.execute(_SQL["record_failure"], values)
 
 
-async def _one(connection: Connection, statement: str, **values: object) -> DictRow | None:
-    return await (await connection.execute(_SQL[statement], values)).fetchone()
+async def _one(connection: Connection, statement: str, **values: object) -> Webhook | None:
+    async with connection.cursor(row_factory=kwargs_row(_webhook)) as cursor:
+        await cursor.execute(_SQL[statement], values)
+        return await cursor.fetchone()
 
 
 def _require(webhook: Webhook | None, name: str) -> Webhook:
@@ -162,12 +165,11 @@ def _require(webhook: Webhook | None, name: str) -> Webhook:
     return webhook
 
 
-def _changed(row: DictRow | None) -> Webhook:
-    if row is None:
+def _require_changed(webhook: Webhook | None) -> Webhook:
+    if webhook is None:
         raise RuntimeError("a webhook that is locked was deleted")
-    return _webhook(row)
+    return webhook
 
 
-def _webhook(row: DictRow) -> Webhook:
-    event_types = tuple(WebhookType(one) for one in row["event_types"])
-    return Webhook(**{**row, "event_types": event_types})
+def _webhook(*, event_types: Iterable[str], **columns: Any) -> Webhook:
+    return Webhook(event_types=tuple(map(WebhookType, event_types)), **columns)

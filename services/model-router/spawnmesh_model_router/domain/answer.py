@@ -8,7 +8,7 @@ from spawnmesh_model_router.domain.reasons import FailoverReason
 
 
 class StopReason(StrEnum):
-    """Why the model stopped. The names are those of the proto enum."""
+    """The reason for which the model stopped. The names are those of the proto enum."""
 
     UNSPECIFIED = "STOP_REASON_UNSPECIFIED"
     END = "STOP_REASON_END"

@@ -56,7 +56,7 @@ class Capability(StrEnum):
 
 
 class SkipReason(StrEnum):
-    """Why a usable candidate was not called."""
+    """The reason for which a usable candidate was not called."""
 
     NOT_NEEDED = "NOT_NEEDED"
     STRICT = "STRICT"

@@ -1,4 +1,4 @@
-"""Why a model call failed, and the facts that a failure is classified by."""
+"""The reasons of failed model calls, and the facts by which a failure is classified."""
 
 from dataclasses import dataclass
 from enum import StrEnum

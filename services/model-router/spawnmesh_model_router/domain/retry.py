@@ -27,7 +27,7 @@ class Wait:
 
 
 class MoveOnReason(StrEnum):
-    """Why the same candidate is not called again."""
+    """The reason for which the same candidate is not called again."""
 
     NOT_TRANSIENT = "NOT_TRANSIENT"
     TRIES_SPENT = "TRIES_SPENT"

@@ -155,7 +155,9 @@ def _run_call(routing: RoutingRequest, bounds: _Bounds, seconds: float) -> RunCa
 
 
 def _usage_facts(charged: ChargedUsage) -> dict[str, str]:
-    """Return the facts of an error about the tokens that were used in vain; none if none were."""
+    """Return the facts of an error about the tokens that were used without an answer; none if none
+    were.
+    """
     if not charged.token_count:
         return {}
     counts = asdict(charged.usage)

@@ -136,8 +136,8 @@ class BudgetedCall:
             self._budgets.start(self._record(self._budgets.client, self._call, charged))
 
     async def recorded(self) -> None:
-        """Wait until the usage is recorded, or was in vain once: then the call goes on without
-        it.
+        """Wait until the usage is recorded, or one attempt has failed: then the call goes on
+        without it.
         """
         await self._is_tried.wait()
 

@@ -24,7 +24,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Why a run cannot go on now, and the shortest pause before the next try."""
+    """The reason for which a run cannot go on now, and the shortest pause before the next try."""
 
     reason: Reason
     message: str

@@ -119,7 +119,7 @@ async def _generate_once(
     if completion is None:
         raise MeshError(
             Reason.STREAM_BROKEN,
-            "the model's answer ended before it was whole",
+            "the model's answer ended before it was complete",
             facts={TRANSIENT_FACT: transient_fact(True)},
         )
     assignment.add_usage(completion.failed_usage)

@@ -63,8 +63,8 @@ class RunEvents:
     async def reported(self) -> None:
         """Return when the events so far were reported, or after a second.
 
-        Call it before a request that gives the run up or ends it: behind it, nothing can be
-        reported at this epoch.
+        Call it before a request that gives the run up or ends it: after it, nothing can be reported
+        at this epoch.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_CALL_SECONDS):

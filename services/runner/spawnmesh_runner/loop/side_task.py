@@ -15,7 +15,7 @@ log = structlog.get_logger()
 async def side_task(
     work: Coroutine[object, object, None], close: Callable[[], None], name: str, last_seconds: float
 ) -> AsyncIterator[None]:
-    """Do the work during the block. Behind it, `close` tells the work to end with the call that is
+    """Do the work during the block. After it, `close` tells the work to end with the call that is
     under way, which gets `last_seconds`. Its connection would be lost if it was cancelled at once.
     """
     task = asyncio.create_task(work, name=name)

@@ -20,8 +20,8 @@ from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.digest import sha256_of
 from spawnmesh_runner.tools.calling.published_files import render_files
-from spawnmesh_runner.tools.calling.room import require_room
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.workspace_limit import require_room
 
 SET_ID_PATTERN = "^att_[0-9a-z]{26}$"
 

@@ -9,8 +9,8 @@ from spawnmesh_materialize.errors import os_errors_typed
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.calling.room import require_room
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.workspace_limit import require_room
 
 MAX_WRITE_BYTES = 1024 * 1024
 

@@ -79,7 +79,7 @@ class UngrantedRevision:
 
 @dataclass(frozen=True, slots=True)
 class NewDelay:
-    """Why a run that is released cannot go on now, and the shortest pause before its next claim."""
+    """The reason for which a released run cannot go on now, and the pause before its next claim."""
 
     reason: str
     message: str

@@ -134,7 +134,7 @@ class SpawnParent:
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailure:
-    """Why a spawn was undone.
+    """The reason for which a spawn was undone.
 
     It is stored. If it would fail again (`is_final`), a repeat gets the same answer; otherwise a
     repeat starts over, and its session is a new one.

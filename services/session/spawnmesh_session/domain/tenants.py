@@ -12,7 +12,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_session.domain.etags import etag_differs, etag_of_values
 
 DEFAULT_ARCHIVE_AFTER = timedelta(days=30)
-_CARRY, _FOLLOW = "carry", "follow"
+_EXECUTE, _FOLLOW = "execute", "follow"
 
 
 class DeletionStep(StrEnum):
@@ -43,22 +43,22 @@ class TenantDeletion:
 
 @dataclass(frozen=True, slots=True)
 class DeletionPosition:
-    """The deletion that an operation works on, or, if it does not `carry` it, follows.
+    """The deletion of an operation, which either executes it or only follows it.
 
     The time of its request tells it from a later deletion of a tenant with the same id.
     """
 
     request_time: datetime
-    carries: bool
+    executes: bool
 
     @classmethod
     def parse(cls, text: str) -> "DeletionPosition":
         """Read the position of an operation."""
         word, time = text.split(" ", 1)
-        return cls(datetime.fromisoformat(time), word == _CARRY)
+        return cls(datetime.fromisoformat(time), word == _EXECUTE)
 
     def __str__(self) -> str:
-        return f"{_CARRY if self.carries else _FOLLOW} {self.request_time.isoformat()}"
+        return f"{_EXECUTE if self.executes else _FOLLOW} {self.request_time.isoformat()}"
 
 
 @dataclass(frozen=True, slots=True)

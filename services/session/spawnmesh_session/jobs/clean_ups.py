@@ -1,4 +1,4 @@
-"""The handlers of jobs that finish what no request finishes any more."""
+"""The handlers of jobs that finish what a request began and did not finish."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -32,7 +32,7 @@ def make_kinds(
 ) -> list[JobKind]:
     """Return the kinds. Those that follow starts, ends and changes have `concurrency` places each.
 
-    What is created in other services is removed until it is done. What observers are told is
+    Jobs that remove data from other services are never given up. Jobs that notify observers are
     given up after a day.
     """
     return [

@@ -533,7 +533,7 @@ create table tenant_deletions (
 comment on table tenant_deletions is 'citus: local';
 
 -- Long work that clients started. A row is open until it has an `end_time`; a job of the kind
--- `operation` with its id carries it, and deletes it some time after its end. `request` and
+-- `operation` with its id executes it, and deletes it some time after its end. `request` and
 -- `response` are messages of the contract: ids, options and counts, never content. See
 -- `spawnmesh_postgres.long_running`.
 create table operations (
@@ -586,8 +586,8 @@ create index revoked_tokens_change_idx on revoked_tokens (change, tenant_id, tok
 create index revoked_tokens_expire_idx on revoked_tokens (expire_time);
 
 -- Since when the service has been serving without a break, all its replicas together: one row,
--- which the beats of the replicas keep. The service is away from `serves_until` on, until the next
--- beat.
+-- which the heartbeats of the replicas keep. The service is away from `serves_until` on, until the
+-- next heartbeat.
 create table service_uptime (
     is_only       boolean     not null primary key default true check (is_only),
     serving_since timestamptz not null,

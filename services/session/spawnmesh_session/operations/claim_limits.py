@@ -1,4 +1,4 @@
-"""Limits of the claims of harnesses: they leave the connections to the calls of others."""
+"""Limits of the claims of harnesses, so that these do not use all connections of the pool."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The lines in which claims wait for runs: of those in a line, the first one looks for runs."""
+"""The lines in which claims wait for runs: the first in a line reads the queue, the rest wait."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -19,7 +19,7 @@ from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import masks_secrets, require_ready
 from spawnmesh_session.operations.approval_withdrawal import withdraw_and_queue
 from spawnmesh_session.operations.caller_lease import require_lease_of
-from spawnmesh_session.operations.decided_runs import until_undecided
+from spawnmesh_session.operations.conflict_retry import retry_while_conflict
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.store import inbox, runs, sessions, tenants
@@ -75,7 +75,7 @@ class MessageSender:
         calling run must hold its lease, and may send only within its family.
         """
         text = _MessageText(message.text)
-        run: Run = await until_undecided()(self._send, tenant_id, session_id, calling_run, message, text)
+        run: Run = await retry_while_conflict()(self._send, tenant_id, session_id, calling_run, message, text)
         return run
 
     async def _send(

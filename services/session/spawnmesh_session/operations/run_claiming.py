@@ -119,7 +119,7 @@ class RunClaimer:
     async def _look(
         self, request: ClaimRequest, has_taken: Callable[[], None] | None = None
     ) -> tuple[list[RunAssignment], bool]:
-        """Take runs, tell it, and claim them. Return whether to look again soon."""
+        """Take runs, call `has_taken`, and claim them. Return also whether to look again soon."""
         async with self.limits.turn(request.harness):
             return await self._claim_or_release(request, has_taken)
 

@@ -17,7 +17,7 @@ from spawnmesh_session.domain.runs import (
     require_undecided,
 )
 from spawnmesh_session.operations.caller_lease import require_lease_of
-from spawnmesh_session.operations.decided_runs import until_undecided
+from spawnmesh_session.operations.conflict_retry import retry_while_conflict
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import run_queue, runs, sessions
 from spawnmesh_session.store.rows import PendingRow
@@ -44,7 +44,9 @@ class RunInterrupter:
         the newest one, if there is any. Wait up to 2 s while the run is being ended with its
         answer; then raise CONFLICT.
         """
-        run: Run | None = await until_undecided()(self._interrupt, tenant_id, session_id, run_id, calling_run)
+        run: Run | None = await retry_while_conflict()(
+            self._interrupt, tenant_id, session_id, run_id, calling_run
+        )
         return run
 
     async def _interrupt(

@@ -15,7 +15,7 @@ from spawnmesh_session.store import tenant_deletions, tenants
 
 
 async def delete_tenant(request: DeleteTenantRequest, caller: Caller, deps: Dependencies) -> Operation:
-    """Make the deletion and its operation durable; `jobs.carry_operations` carries it out.
+    """Make the deletion and its operation durable; `jobs.operation_steps` executes it.
 
     From the commit on nothing begins in the tenant, and the purge finds what began before. Raises
     NOT_FOUND, REQUEST_ID_REUSED and OPERATION_COUNT_EXCEEDED.
@@ -33,7 +33,7 @@ async def delete_tenant(request: DeleteTenantRequest, caller: Caller, deps: Depe
         deletion = await tenant_deletions.get_tenant_deletion(connection, tenant_id)
         if deletion is None:
             raise not_found("tenant", tenant_id)
-        return str(DeletionPosition(deletion.request_time, carries=begins))
+        return str(DeletionPosition(deletion.request_time, executes=begins))
 
     new = NewOperation(DELETE_TENANT, request.request_id, request, caller.subject, current_traceparent())
     async with deps.database.transaction(tenant_id) as connection:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.session.v1 import schedule_pb2 as pb
-from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh_core.errors import invalid
 
 from spawnmesh_session.domain.schedules import (
@@ -18,24 +17,11 @@ from spawnmesh_session.domain.schedules import (
     Schedule,
     upcoming_due,
 )
-from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.operations.scheduled_spawns import SpawnScheduled
-from spawnmesh_session.operations.spawn_saga import SpawnSaga
 from spawnmesh_session.rpc.messages import parse_enum, parse_text
-from spawnmesh_session.rpc.spawn_session import parse_spawn_command
 
 _OVERLAP = "OVERLAP_POLICY_"
 _CATCH_UP = "CATCH_UP_POLICY_"
 _OUTCOME = "FIRING_OUTCOME_"
-
-
-def scheduled_spawns_by(saga: SpawnSaga) -> SpawnScheduled:
-    """Return what spawns the sessions of schedules with the saga, as clients do."""
-
-    async def spawn(tenant_id: str, request: SpawnSessionRequest) -> Session:
-        return await saga.spawn(tenant_id, parse_spawn_command(request, None))
-
-    return spawn
 
 
 def parse_schedule(message: pb.Schedule, current: Schedule | None, updated_by: str) -> Schedule:

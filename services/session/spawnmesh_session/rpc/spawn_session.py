@@ -18,9 +18,11 @@ from spawnmesh_runtime.telemetry import current_traceparent
 from spawnmesh_session.domain.agents import DEFAULT_AGENT_ID
 from spawnmesh_session.domain.inline_files import bytes_of_base64
 from spawnmesh_session.domain.runs import DEFAULT_RUN_TIMEOUT, CallingRun
+from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.spawns import SpawnSpec, mount_path_of
 from spawnmesh_session.operations.callers import calling_run_of
-from spawnmesh_session.operations.spawn_saga import SpawnCommand
+from spawnmesh_session.operations.scheduled_spawns import SpawnScheduled
+from spawnmesh_session.operations.spawn_saga import SpawnCommand, SpawnSaga
 from spawnmesh_session.rpc.budget_messages import parse_new_limits
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import parse_enum, parse_text, parse_thinking, render_session
@@ -33,6 +35,15 @@ async def spawn_session(
     command = parse_spawn_command(request, calling_run_of(caller))
     session = await deps.spawn_saga.spawn(caller.tenant_id, command)
     return SpawnSessionResponse(session=render_session(session))
+
+
+def scheduled_spawns_by(saga: SpawnSaga) -> SpawnScheduled:
+    """Return a function that spawns the sessions of schedules by the saga, as clients do."""
+
+    async def spawn(tenant_id: str, request: SpawnSessionRequest) -> Session:
+        return await saga.spawn(tenant_id, parse_spawn_command(request, None))
+
+    return spawn
 
 
 def parse_spawn_command(request: SpawnSessionRequest, calling: CallingRun | None) -> SpawnCommand:

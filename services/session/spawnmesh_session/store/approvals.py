@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from psycopg.rows import kwargs_row
 from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.bounded_pages import bounded_page
+from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -148,6 +149,14 @@ class ApprovalQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class _ListedApproval:
+    """An approval, and the bytes of the page up to it."""
+
+    approval: Approval
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalsPage:
     """Approvals by id. The next page begins after `next_after_id`, empty on the last page."""
 
@@ -171,12 +180,17 @@ async def list_approvals(
         "scan_limit": MAX_SCANNED_APPROVALS,
     }
     statement = list_statement(only_pending=query.state == ApprovalState.PENDING)
-    rows = await (await connection.execute(statement, values)).fetchall()
-    listed, last = bounded_page(rows, page_size)
-    fitting = [row for number, row in enumerate(listed) if row["bytes"] <= MAX_LIST_BYTES or not number]
+    async with connection.cursor(row_factory=kwargs_row(scanned_row(_listed_approval))) as cursor:
+        await cursor.execute(statement, values)
+        listed, last = bounded_page(await cursor.fetchall(), page_size)
+    fitting = [one for one in listed if one is listed[0] or one.page_bytes <= MAX_LIST_BYTES]
     if len(fitting) < len(listed):
         last = fitting[-1]
-    return ApprovalsPage([approval_of(row) for row in fitting], str(last["approval_id"]) if last else "")
+    return ApprovalsPage([one.approval for one in fitting], last.approval.approval_id if last else "")
+
+
+def _listed_approval(**columns: Any) -> _ListedApproval:
+    return _ListedApproval(approval_of(columns), columns["bytes"] or 0)
 
 
 def list_statement(*, only_pending: bool) -> str:

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from psycopg.rows import kwargs_row
 from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_postgres.bounded_pages import bounded_page
+from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -210,10 +212,11 @@ async def list_firings(
         "before_time": query.before_time,
         "before_id": query.before_id,
     }
-    rows = await (await connection.execute(_SQL["list_firings"], values)).fetchall()
-    page, last = bounded_page(rows, page_size)
-    end = None if last is None else (last["due_time"], last["firing_id"])
-    return FiringsPage([_firing_of(row) for row in page], end)
+    async with connection.cursor(row_factory=kwargs_row(scanned_row(_listed_firing))) as cursor:
+        await cursor.execute(_SQL["list_firings"], values)
+        page, last = bounded_page(await cursor.fetchall(), page_size)
+    end = None if last is None else (last.due_time, last.firing_id)
+    return FiringsPage(page, end)
 
 
 async def delete_due_firings(connection: Connection, tenant_id: str, schedule_id: str) -> None:
@@ -246,6 +249,10 @@ def _schedule_of(row: Row) -> Schedule:
 
 def _values(firing: Firing) -> dict[str, object]:
     return {**asdict(firing), "outcome": firing.outcome.value}
+
+
+def _listed_firing(**columns: Any) -> Firing:
+    return _firing_of(columns)
 
 
 def _firing_of(row: Row) -> Firing:

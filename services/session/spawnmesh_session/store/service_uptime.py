@@ -8,10 +8,10 @@ from spawnmesh_postgres.statements import load_statements
 _SQL = load_statements(__name__)
 
 
-async def beat(database: Database, longest_break: timedelta) -> None:
+async def record_heartbeat(database: Database, longest_break: timedelta) -> None:
     """Record that a replica serves, in one round trip.
 
-    The service counts as away if no beat follows within `longest_break`.
+    The service counts as away if no heartbeat follows within `longest_break`.
     """
     async with database.pipelined(ALL_TENANTS) as connection:
-        await connection.execute(_SQL["beat"], {"longest_break": longest_break})
+        await connection.execute(_SQL["record_heartbeat"], {"longest_break": longest_break})

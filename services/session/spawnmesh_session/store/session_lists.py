@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from psycopg.rows import DictRow
+from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 from spawnmesh_core.ids import IdKind, lowest_id
-from spawnmesh_postgres.bounded_pages import bounded_page
+from spawnmesh_postgres.bounded_pages import ScannedRow, bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -108,13 +108,13 @@ async def list_sessions(
     source = source_of(query)
     if query.family_root and source is ListSource.CHILDREN:
         # A parent outside of the family has no child in it, except the root of the family.
-        if not await _select(connection, _SQL["is_in_family"], values):
+        if await (await connection.execute(_SQL["is_in_family"], values)).fetchone() is None:
             source = ListSource.ROOT
     elif query.family_root:
-        found = await _select(connection, list_statement("list_descendants", source, query.order), values)
-        if all(row["session_id"] is not None for row in found):
+        found = await _find(connection, list_statement("list_descendants", source, query.order), values)
+        if all(row.item.session_id for row in found):  # The row of a large family has none.
             return await _page_of(connection, tenant_id, query, found, page_size)
-    found = await _select(connection, list_statement("list_sessions", source, query.order), values)
+    found = await _find(connection, list_statement("list_sessions", source, query.order), values)
     return await _page_of(connection, tenant_id, query, found, page_size)
 
 
@@ -135,7 +135,7 @@ async def list_requested(
         "include_archived": include_archived,
     }
     query = SessionQuery(SessionFilter(), SessionOrder.NEWEST, None, "", include_archived, is_full)
-    found = await _select(connection, _SQL["list_requested"], values)
+    found = await _find(connection, _SQL["list_requested"], values)
     return await _page_of(connection, tenant_id, query, found, page_size=1)
 
 
@@ -207,30 +207,37 @@ def _lowest_id_at(time: datetime, shift: timedelta) -> str:
     return lowest_id(IdKind.SESSION, int((time.timestamp() + shift.total_seconds()) * 1000))
 
 
-async def _select(connection: Connection, statement: str, values: Mapping[str, Any]) -> list[DictRow]:
-    return await (await connection.execute(statement, values)).fetchall()
+async def _find(
+    connection: Connection, statement: str, values: Mapping[str, Any]
+) -> list[ScannedRow[ListPlace]]:
+    async with connection.cursor(row_factory=kwargs_row(scanned_row(ListPlace))) as cursor:
+        await cursor.execute(statement, values)
+        return await cursor.fetchall()
 
 
 async def _page_of(
-    connection: Connection, tenant_id: str, query: SessionQuery, found: Sequence[DictRow], page_size: int
+    connection: Connection,
+    tenant_id: str,
+    query: SessionQuery,
+    found: Sequence[ScannedRow[ListPlace]],
+    page_size: int,
 ) -> SessionsPage:
     listed, last = bounded_page(found, page_size)
-    end = _place_of(last, query) if last else None
+    end = _end_of(last, query) if last else None
     if not listed:
         return SessionsPage([], end)
     values = {
         "tenant_id": tenant_id,
-        "session_ids": [row["session_id"] for row in listed],
+        "session_ids": [place.session_id for place in listed],
         "max_bytes": MAX_LIST_BYTES,
         "is_full": query.is_full,
     }
-    rows = await _select(connection, _SQL["read_sessions"], values)
-    if rows and len(rows) < len(listed):  # The rest did not fit, or was deleted meanwhile.
-        end = _place_of(rows[-1], query)
+    rows = await (await connection.execute(_SQL["read_sessions"], values)).fetchall()
     sessions = [session_of({**row, "receipt": row["shown_receipt"]}) for row in rows]
+    if sessions and len(sessions) < len(listed):  # The rest did not fit, or was deleted meanwhile.
+        end = _end_of(ListPlace(sessions[-1].session_id, sessions[-1].end_time), query)
     return SessionsPage(sessions, end)
 
 
-def _place_of(row: DictRow, query: SessionQuery) -> ListPlace:
-    place = ListPlace(row["session_id"], row["end_time"])
+def _end_of(place: ListPlace, query: SessionQuery) -> ListPlace:
     return place if query.order is SessionOrder.LAST_ENDED else replace(place, end_time=None)

@@ -13,7 +13,7 @@ _OWN_ROLES = frozenset({Role.ASSISTANT, Role.TOOL_RESULT, Role.BASH_EXECUTION})
 
 
 class TakeoverCause(StrEnum):
-    """Why a window did not hold."""
+    """The cause for which a window did not hold."""
 
     INCARNATION = "INCARNATION"
     """The transcript was deleted and created again."""

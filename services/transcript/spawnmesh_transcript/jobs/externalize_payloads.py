@@ -11,7 +11,7 @@ from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.jobs.session_pages import PAGE_ROWS, session_pages
+from spawnmesh_transcript.jobs.transcript_keys import PAGE_ROWS, transcript_keys
 from spawnmesh_transcript.metrics import ExternalizationMetrics
 from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
 from spawnmesh_transcript.operations.externalization import (
@@ -57,7 +57,7 @@ class PayloadExternalizer:
         if not policy.stub_large_tool_payloads:
             return
         async with aclosing(
-            session_pages(self._database, tenant_id, _with_inline_copies, self._stop)
+            transcript_keys(self._database, tenant_id, _with_inline_copies, self._stop)
         ) as keys:
             async for key in keys:
                 await self._externalize_transcript(key)

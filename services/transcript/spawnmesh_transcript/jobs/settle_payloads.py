@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_transcript.jobs.session_pages import PAGE_ROWS, session_pages
+from spawnmesh_transcript.jobs.transcript_keys import PAGE_ROWS, transcript_keys
 from spawnmesh_transcript.metrics import ExternalizationMetrics
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.store import payloads as payload_store
@@ -23,7 +23,7 @@ async def settle_payloads(
 
     Raises MeshError if the blob store is unavailable and has payloads to release.
     """
-    async with aclosing(session_pages(database, tenant_id, _unsettled, stop)) as keys:
+    async with aclosing(transcript_keys(database, tenant_id, _unsettled, stop)) as keys:
         async for key in keys:
             if await uploader.start(key):  # The uploader has recorded the reason as an activity.
                 async with database.transaction(tenant_id) as connection:

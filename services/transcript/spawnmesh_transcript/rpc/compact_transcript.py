@@ -1,6 +1,6 @@
 """CompactTranscript.
 
-Starts an operation that summarizes what is no longer fresh. `jobs/carry_operations.py` takes its
+Starts an operation that summarizes what is no longer fresh. `jobs/operation_steps.py` takes its
 steps.
 """
 

@@ -22,7 +22,7 @@ async def import_transcript(
 ) -> pb.ImportTranscriptResponse:
     """Import a session file that arrives in chunks.
 
-    It becomes a transcript as a whole, or not at all.
+    It becomes a transcript completely, or not at all.
     """
     first = await anext(requests, None)
     if first is None or not first.HasField("spec"):

@@ -1,7 +1,7 @@
 """RecountTranscript.
 
 Starts an operation that counts the tokens of entries again that were counted by another vocabulary
-than that of the tenant's settings. `jobs/carry_operations.py` takes its steps.
+than that of the tenant's settings. `jobs/operation_steps.py` takes its steps.
 """
 
 from functools import partial

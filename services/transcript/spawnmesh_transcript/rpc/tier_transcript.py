@@ -1,7 +1,7 @@
 """TierTranscript.
 
 Starts an operation that moves large payloads of a transcript between the database and the blob
-store. `jobs/carry_operations.py` takes its steps.
+store. `jobs/operation_steps.py` takes its steps.
 """
 
 from functools import partial

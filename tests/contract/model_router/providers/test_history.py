@@ -1,4 +1,4 @@
-"""Histories are mended before they are sent: names of tools, ids of calls, blank texts."""
+"""Histories are adapted before they are sent: names of tools, ids of calls, blank texts."""
 
 import json
 

@@ -290,7 +290,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "extend_lease": {"epoch": 1, "lease_ttl": "1 s"},
     "undo_take": {"was_leased": True, "used_attempts": 1},
     "release_entry": {"pause": "0 s", "attempt_count": 0},
-    "beat": {"longest_break": "3 s"},
+    "record_heartbeat": {"longest_break": "3 s"},
     "lock_lost_entry": {"taken_due_time": None},
     "list_sessions CHILDREN NEWEST": {**page_values(), "family_root": ""},
     "list_sessions ROOT NEWEST": page_values(),

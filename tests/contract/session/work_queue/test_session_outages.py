@@ -15,7 +15,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import open_database
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import open_service
-from spawnmesh_session.domain.serving import BEAT_INTERVAL, LONGEST_BREAK
+from spawnmesh_session.domain.service_uptime import HEARTBEAT_INTERVAL, LONGEST_BREAK
 from spawnmesh_session.store import run_queue
 from spawnmesh_session.store.run_queue import ServedRuns
 from spawnmesh_session.store.runs import claim_run
@@ -33,7 +33,7 @@ LEASE = timedelta(seconds=4)
 
 @pytest.fixture
 def own(postgres: Postgres, databases: dict[str, ServiceDsn]) -> Iterator[Grown]:
-    """A database in which no other test's replica beats."""
+    """A database in which no replica of another test sends heartbeats."""
     with grown_database(postgres.superuser_dsn, others=0, size=0, count=0) as grown:
         yield grown
 
@@ -240,7 +240,7 @@ async def test_restart_of_one_of_two_replicas_is_no_outage(
         for _ in range(2):
             async with open_mesh(database_url=own.app_dsn):
                 started = await value_of(link, "select now()")
-            later = started + LONGEST_BREAK + 2 * BEAT_INTERVAL
+            later = started + LONGEST_BREAK + 2 * HEARTBEAT_INTERVAL
 
             async def goes_on(later: datetime = later) -> bool:
                 return bool(

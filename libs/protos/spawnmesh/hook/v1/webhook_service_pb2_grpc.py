@@ -135,7 +135,8 @@ class WebhookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResumeWebhook(self, request, context):
-        """Resumes a webhook, whoever paused it: what waits is sent now, and it counts as not failing.
+        """Resumes a webhook, paused by a person or by the mesh: pending messages are sent now, and it
+        counts as not failing.
         NOT_FOUND if there is no such webhook.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -59,7 +59,8 @@ class WebhookServiceStub:
     NOT_FOUND if there is no such webhook.
     """
     ResumeWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ResumeWebhookRequest, _webhook_service_pb2.ResumeWebhookResponse]
-    """Resumes a webhook, whoever paused it: what waits is sent now, and it counts as not failing.
+    """Resumes a webhook, paused by a person or by the mesh: pending messages are sent now, and it
+    counts as not failing.
     NOT_FOUND if there is no such webhook.
     """
     DeleteWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.DeleteWebhookRequest, _webhook_service_pb2.DeleteWebhookResponse]
@@ -121,7 +122,8 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     NOT_FOUND if there is no such webhook.
     """
     ResumeWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ResumeWebhookRequest, _webhook_service_pb2.ResumeWebhookResponse]  # type: ignore[assignment]
-    """Resumes a webhook, whoever paused it: what waits is sent now, and it counts as not failing.
+    """Resumes a webhook, paused by a person or by the mesh: pending messages are sent now, and it
+    counts as not failing.
     NOT_FOUND if there is no such webhook.
     """
     DeleteWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.DeleteWebhookRequest, _webhook_service_pb2.DeleteWebhookResponse]  # type: ignore[assignment]
@@ -210,7 +212,8 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.ResumeWebhookRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.ResumeWebhookResponse, _abc.Awaitable[_webhook_service_pb2.ResumeWebhookResponse]]:
-        """Resumes a webhook, whoever paused it: what waits is sent now, and it counts as not failing.
+        """Resumes a webhook, paused by a person or by the mesh: pending messages are sent now, and it
+        counts as not failing.
         NOT_FOUND if there is no such webhook.
         """
 

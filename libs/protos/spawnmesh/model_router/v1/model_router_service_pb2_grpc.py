@@ -149,8 +149,8 @@ class ModelRouterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PlanRetry(self, request, context):
-        """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
-        chain of their own. A pure function of the request.
+        """Plans which images an attempt gets and which notice about earlier attempts, by the rules of
+        Generate, for callers that have a chain of their own. A pure function of the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -83,8 +83,8 @@ class ModelRouterServiceStub:
     ClassifyError: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]
     """Classifies a failed model call by the rules of Generate. A pure function of the request."""
     PlanRetry: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PlanRetryRequest, _model_router_service_pb2.PlanRetryResponse]
-    """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
-    chain of their own. A pure function of the request.
+    """Plans which images an attempt gets and which notice about earlier attempts, by the rules of
+    Generate, for callers that have a chain of their own. A pure function of the request.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]
     """Returns the configured models by name, page by page."""
@@ -179,8 +179,8 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     ClassifyError: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]  # type: ignore[assignment]
     """Classifies a failed model call by the rules of Generate. A pure function of the request."""
     PlanRetry: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PlanRetryRequest, _model_router_service_pb2.PlanRetryResponse]  # type: ignore[assignment]
-    """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
-    chain of their own. A pure function of the request.
+    """Plans which images an attempt gets and which notice about earlier attempts, by the rules of
+    Generate, for callers that have a chain of their own. A pure function of the request.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Returns the configured models by name, page by page."""
@@ -296,8 +296,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.PlanRetryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.PlanRetryResponse, _abc.Awaitable[_model_router_service_pb2.PlanRetryResponse]]:
-        """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
-        chain of their own. A pure function of the request.
+        """Plans which images an attempt gets and which notice about earlier attempts, by the rules of
+        Generate, for callers that have a chain of their own. A pure function of the request.
         """
 
     @_abc_1.abstractmethod

@@ -1,4 +1,4 @@
-"""Mend a request before a provider gets it: names of tools, ids of calls and blank texts.
+"""Adapt a request to its provider: names of tools, ids of calls and blank texts.
 
 Each API has its own alphabet and length for the names of tools. A conversation can have calls of
 several providers, and some providers number the calls of each answer from 0.
@@ -38,7 +38,7 @@ _DIGEST_CHARS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class MendedRequest:
+class AdaptedRequest:
     """The request as a provider accepts it.
 
     `originals` has the names of the tools that have another name there.
@@ -58,7 +58,7 @@ class MendedRequest:
         return ToolCall(piece.call_id, name, block)
 
 
-def mend_request(request: ProviderRequest, kind: ProviderKind) -> MendedRequest:
+def adapt_request(request: ProviderRequest, kind: ProviderKind) -> AdaptedRequest:
     """Return the request for the provider.
 
     - A name outside the provider's alphabet, or too long, becomes another one with a digest, the
@@ -76,8 +76,8 @@ def mend_request(request: ProviderRequest, kind: ProviderKind) -> MendedRequest:
         tuple(replace(tool, name=names[tool.name]) for tool in request.tools) if changed else request.tools
     )
     prompt = request.system_prompt if request.system_prompt.strip() else ""
-    mended = replace(request, messages=messages, tools=tools, system_prompt=prompt)
-    return MendedRequest(mended, {accepted: name for name, accepted in changed.items()})
+    adapted = replace(request, messages=messages, tools=tools, system_prompt=prompt)
+    return AdaptedRequest(adapted, {accepted: name for name, accepted in changed.items()})
 
 
 def _names(request: ProviderRequest) -> Iterable[str]:
@@ -131,16 +131,16 @@ def _mend(
     )
     if not (renamed or blanks or result_id != message.tool_call_id):
         return message
-    mended = message_pb2.Message()
-    mended.CopyFrom(message)
-    mended.tool_name = names.get(message.tool_name, message.tool_name)
-    mended.tool_call_id = result_id
+    adapted = message_pb2.Message()
+    adapted.CopyFrom(message)
+    adapted.tool_name = names.get(message.tool_name, message.tool_name)
+    adapted.tool_call_id = result_id
     for index, call_id in calls.items():
-        call = mended.content[index].tool_call
+        call = adapted.content[index].tool_call
         call.name, call.tool_call_id = names.get(call.name, call.name), call_id
     for index in reversed(blanks):
-        del mended.content[index]
-    return mended
+        del adapted.content[index]
+    return adapted
 
 
 def _is_blank(block: message_pb2.ContentBlock) -> bool:

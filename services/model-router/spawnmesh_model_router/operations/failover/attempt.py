@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-from spawnmesh_model_router.clients.providers.history import MendedRequest
+from spawnmesh_model_router.clients.providers.history import AdaptedRequest
 from spawnmesh_model_router.clients.providers.stream_sanitizer import StreamSanitizer
 from spawnmesh_model_router.domain.answer import (
     Answer,
@@ -28,7 +28,7 @@ StreamedPiece = TextPiece | ThoughtPiece | CallPiece | ToolCall | HiddenOutput
 
 
 async def read_attempt(
-    pieces: PieceStream, answer: Answer, to_failure: ToFailure, mended: MendedRequest, bounds: UsageBounds
+    pieces: PieceStream, answer: Answer, to_failure: ToFailure, adapted: AdaptedRequest, bounds: UsageBounds
 ) -> AsyncGenerator[StreamedPiece, None]:
     """Yield the pieces for the caller and the reports of hidden output, as they arrive.
 
@@ -47,7 +47,7 @@ async def read_attempt(
                 raise await to_failure(error) from error
             for received in sanitized:
                 written_bytes += written_bytes_of(received)
-                piece = mended.restore(_within(bounds, received, written_bytes))
+                piece = adapted.restore(_within(bounds, received, written_bytes))
                 answer.add(piece)
                 if not isinstance(piece, Thought | Finished):
                     yield piece

@@ -13,7 +13,7 @@ from spawnmesh_runtime.defer import defer
 
 from spawnmesh_model_router.clients.credentials import Credential
 from spawnmesh_model_router.clients.providers.failure import to_provider_failure
-from spawnmesh_model_router.clients.providers.history import MendedRequest, mend_request
+from spawnmesh_model_router.clients.providers.history import AdaptedRequest, adapt_request
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.domain.answer import (
     Answer,
@@ -143,10 +143,10 @@ class CandidateCall:
                 plan.thinking,
             )
             await self._trace_request(span, plan.request)
-            mended, pieces = await self._begin(plan.request, credential)
-            bounds = mended.request.usage_bounds(deps.config.models[str(self.model)])
-            to_failure = partial(self._to_failure, mended.request, answer)
-            async with aclosing(read_attempt(pieces, answer, to_failure, mended, bounds)) as output:
+            adapted, pieces = await self._begin(plan.request, credential)
+            bounds = adapted.request.usage_bounds(deps.config.models[str(self.model)])
+            to_failure = partial(self._to_failure, adapted.request, answer)
+            async with aclosing(read_attempt(pieces, answer, to_failure, adapted, bounds)) as output:
                 async for piece in output:
                     if not has_output:
                         has_output = True
@@ -189,18 +189,18 @@ class CandidateCall:
 
     async def _begin(
         self, request: ProviderRequest, credential: Credential
-    ) -> tuple[MendedRequest, PieceStream]:
+    ) -> tuple[AdaptedRequest, PieceStream]:
         """Return the request as the provider accepts it, and the call, which begins with its first
         piece.
         """
         deps = self.deps
 
-        def render() -> tuple[MendedRequest, PieceStream]:
-            mended = mend_request(request, self._provider.kind)
+        def render() -> tuple[AdaptedRequest, PieceStream]:
+            adapted = adapt_request(request, self._provider.kind)
             model = deps.config.models[str(self.model)]
             timeouts = deps.retries.timeouts
             upstream = deps.upstreams[self.model.provider]
-            return mended, upstream.stream(mended.request, self.model.model, model, credential, timeouts)
+            return adapted, upstream.stream(adapted.request, self.model.model, model, credential, timeouts)
 
         return await deps.threads.run(self._tenant_id, request.content_bytes, render)
 

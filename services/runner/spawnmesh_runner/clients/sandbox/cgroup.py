@@ -23,8 +23,8 @@ async def own_cgroup(parent: Path | None, memory_bytes: int, processes: int) -> 
     """Create and lock a cgroup with these bounds and the least weight for processors, and end its
     processes and remove it at the end.
 
-    Out of memory, the kernel ends all of its processes. Yields None without a parent. Raises
-    OSError if the parent does not let this process bound memory and processes below it.
+    If it runs out of memory, the kernel ends all of its processes. Yields None without a parent.
+    Raises OSError if the parent does not let this process bound memory and processes below it.
     """
     if parent is None:
         yield None

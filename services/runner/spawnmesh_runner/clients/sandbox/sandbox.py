@@ -39,7 +39,7 @@ class Sandbox:
     """The way to start programs.
 
     Without a command line none may be started: there is no sandbox, and the operator did not allow
-    to do without.
+    programs without one.
     """
 
     backend: str

@@ -52,8 +52,8 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
     """Make one call. Every failure becomes its outcome.
 
     Raised are only the loss of the run, RunParked, TurnInterrupted by a tool that cuts its work
-    itself, and what no other call of the model mends: a full disk, and an outage that a tool of the
-    mesh met. The run then waits, and a runner makes the call again.
+    itself, and failures that no other call of the model avoids: a full disk, and an outage that a
+    tool of the mesh met. The run then waits, and a runner makes the call again.
     """
     try:
         result = await tool.execute(scope, tool.parse(call_arguments(call)))
@@ -76,7 +76,7 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
     except Exception:
         log.exception("tool_failed", tool=tool.name)
         return refusal(
-            "TOOL_FAILED", "the tool failed by a defect of its own; calling it again so will not help"
+            "TOOL_FAILED", "the tool failed by a defect of its own; the same call again will not help"
         )
 
 

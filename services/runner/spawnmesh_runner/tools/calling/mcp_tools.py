@@ -31,8 +31,8 @@ def offer_tools(
 
     The tools keep the server's order. The log names the others.
 
-    `call` makes a call by the server's own name of the tool. `sanitize` makes a server's text fit
-    to be sanitize, truncated to a number of bytes.
+    `call` makes a call by the server's own name of the tool. `sanitize` removes secrets and
+    invisible characters from a server's text, and cuts it to a number of bytes.
     """
     tools: dict[str, RemoteTool] = {}
     for one in listed:

@@ -1,4 +1,4 @@
-"""The room in a workspace for what a tool writes."""
+"""The limit of a workspace, for the tools that write files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Go through the transcripts of a tenant, page by page."""
+"""Read the keys of a tenant's transcripts, page by page, for the jobs that visit each of them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -13,7 +13,7 @@ FindSessions = Callable[[Connection, str, str], Awaitable[list[str]]]
 """Return up to PAGE_ROWS session ids of a tenant, in order, after a session id."""
 
 
-async def session_pages(
+async def transcript_keys(
     database: Database, tenant_id: str, find: FindSessions, stop: asyncio.Event
 ) -> AsyncGenerator[Key, None]:
     """Yield the keys of the sessions that `find` returns, until `stop` is set."""

@@ -13,7 +13,7 @@ _FAILED = ShownState("the spawn failed", "failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class EventSentence:
     """An event: its sentence, what a person reads beside it, and the child or the set of published
     files that it is about.
     """
@@ -27,7 +27,7 @@ class Happening:
     set_id: str
 
 
-def happening(
+def event_sentence(
     number: int,
     time: datetime | None,
     kind: str,
@@ -35,7 +35,7 @@ def happening(
     detail: str,
     child_session_id: str,
     set_id: str,
-) -> Happening:
+) -> EventSentence:
     """Return the event in a sentence. `kind` and `state` are words of the contract."""
     match kind:
         case "PROVISIONING":
@@ -65,7 +65,7 @@ def happening(
             shown, sentence = _UNKNOWN, "The session closed."
         case _:
             shown, sentence = _UNKNOWN, "Something of a newer version of the mesh happened."
-    return Happening(number, time, shown, sentence, detail, child_session_id, set_id)
+    return EventSentence(number, time, shown, sentence, detail, child_session_id, set_id)
 
 
 _VERBS = {

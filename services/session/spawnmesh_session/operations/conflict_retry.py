@@ -1,4 +1,4 @@
-"""Calls that wait while a run is being ended with its answer, which they cannot precede."""
+"""Repeat a call that raises CONFLICT: it meets a run that is being ended with its answer."""
 
 import asyncio
 
@@ -10,8 +10,8 @@ _WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.02
 
 
-def until_undecided() -> AsyncRetrying:
-    """Return what repeats a call for up to 2 s while it raises CONFLICT, and then raises that."""
+def retry_while_conflict() -> AsyncRetrying:
+    """Return a policy: repeat a call for up to 2 s while it raises CONFLICT, then raise that."""
     return AsyncRetrying(
         retry=retry_if_exception(_is_conflict),
         stop=stop_after_delay(_WAIT_SECONDS),

@@ -2,75 +2,20 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
 from spawnmesh_core.errors import unavailable
-from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.database import ALL_TENANTS, Database, open_database
+from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.jobs import store
-from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, Handler, JobKind, NewJob
+from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, JobKind, NewJob
 from spawnmesh_postgres.jobs.store import CHANNEL, StoredJob
-from spawnmesh_postgres.jobs.worker import JobWorker
-from spawnmesh_postgres.listener import Listener, open_listener
-from spawnmesh_postgres.pipelines import Statement
+from spawnmesh_postgres.listener import Listener
 
-from tests.support.postgres.jobs import create_jobs_table, worker_of
+from tests.support.postgres.jobs import KIND, NOW, Log, enqueue, kind_of, worker_of
 from tests.support.waiting import eventually
-
-KIND = "greet"
-NOW = timedelta(0)
-
-
-@pytest.fixture
-async def jobs_dsn(dsn: ServiceDsn) -> ServiceDsn:
-    await create_jobs_table(dsn)
-    async with await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner:
-        await owner.execute("set row_security = off")
-        await owner.execute("truncate jobs")
-    return dsn
-
-
-@pytest.fixture
-async def database(jobs_dsn: ServiceDsn) -> AsyncIterator[Database]:
-    async with open_database(jobs_dsn.app, name="test jobs", max_connections=4) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def listener(jobs_dsn: ServiceDsn) -> AsyncIterator[Listener]:
-    async with open_listener(jobs_dsn.app, name="test jobs", channels=(CHANNEL,)) as opened:
-        yield opened
-
-
-class Log:
-    """A handler that records its jobs, and then does as it is told."""
-
-    def __init__(self, *answers: Again | Exception | None) -> None:
-        self.answers = list(answers)
-        self.jobs: list[ClaimedJob] = []
-
-    async def __call__(self, job: ClaimedJob) -> Again | None:
-        self.jobs.append(job)
-        answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def kind_of(handler: Handler, *, concurrency: int = 4, retry: BackoffPolicy | None = None) -> JobKind:
-    return JobKind(KIND, handler, concurrency, retry or BackoffPolicy())
-
-
-async def enqueue(database: Database, tenant_id: str, *keys: str, due_in: timedelta = NOW) -> None:
-    async with database.pipelined(tenant_id) as connection:
-        await store.enqueue(
-            connection, tenant_id, *(NewJob(KIND, key, {"id": key}, due_in=due_in) for key in keys)
-        )
 
 
 async def stored(database: Database, scope: str = ALL_TENANTS) -> list[StoredJob]:
@@ -345,62 +290,6 @@ async def test_running_worker_keeps_its_limits_and_takes_what_is_left_as_places_
         may_end.set()
         await eventually(lambda: len(done) == 13)
         assert most == {"t-many": 2, "t-two": 1}
-    finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
-
-
-async def test_notified_worker_looks_for_the_kinds_that_were_enqueued(
-    database: Database, listener: Listener, looks: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a notification it looks for all kinds, but here that takes an hour."""
-    monkeypatch.setattr("spawnmesh_postgres.jobs.worker._POLL_SECONDS", 3600.0)
-    done = Log()
-    kinds = [kind_of(done), JobKind("wave", Log(), 4, BackoffPolicy())]
-    with listener.subscription(CHANNEL) as notified:
-        await notified.wait(60)  # Of the listener, when it is connected.
-    async with running(worker_of(database, listener, kinds)):
-        await eventually(lambda: looks["wave"])
-        looks_at_start = looks["wave"]
-        for number in range(3):
-            await enqueue(database, "t-one", str(number))
-            await eventually(lambda: len(done.jobs) == number + 1)  # noqa: B023 - it is called here.
-    assert looks["wave"] == looks_at_start
-    assert looks[KIND] >= looks_at_start + 3
-
-
-async def test_notified_worker_looks_for_all_kinds_if_it_is_time_to(
-    database: Database, listener: Listener, looks: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Notifications of one kind do not keep another one, which is due at a later time, waiting."""
-    monkeypatch.setattr("spawnmesh_postgres.jobs.worker._POLL_SECONDS", 0.0)
-    kinds = [kind_of(Log()), JobKind("wave", Log(), 4, BackoffPolicy())]
-    async with running(worker_of(database, listener, kinds)):
-        while looks[KIND] < 100:
-            listener.notify(CHANNEL, KIND)
-            await asyncio.sleep(0)
-    assert looks["wave"] == looks[KIND]
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The number of times that workers looked for jobs of a kind."""
-    counted: Counter[str] = Counter()
-    build_statement = store.claim_statement
-
-    def claim_statement(kind: str, *arguments: Any) -> Statement:
-        counted[kind] += 1
-        return build_statement(kind, *arguments)
-
-    monkeypatch.setattr(store, "claim_statement", claim_statement)
-    return counted
-
-
-@asynccontextmanager
-async def running(worker: JobWorker) -> AsyncIterator[None]:
-    working = asyncio.create_task(worker.run_jobs_forever())
-    try:
-        yield
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)

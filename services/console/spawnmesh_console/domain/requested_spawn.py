@@ -1,4 +1,4 @@
-"""A session as the form of `/start` asks for it, and the same call in other languages."""
+"""A session as the form of `/start` requests it, and the same call in other languages."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ _URL, _AUTH = '"$SPAWNMESH_URL/v1/sessions"', '--header "authorization: Bearer $
 
 
 @dataclass(frozen=True, slots=True)
-class AskedSpawn:
+class RequestedSpawn:
     """The fields of the form. An empty agent or model is the default one."""
 
     task: str = ""
@@ -30,7 +30,7 @@ class AskedSpawn:
     """The limits of its budget. Without any it has none."""
 
     @classmethod
-    def of(cls, fields: Mapping[str, object], file_names: Sequence[str] = ()) -> "AskedSpawn":
+    def of(cls, fields: Mapping[str, object], file_names: Sequence[str] = ()) -> "RequestedSpawn":
         """Return what the fields ask for. Browsers send each new line as two characters."""
 
         def text(name: str) -> str:
@@ -57,7 +57,7 @@ class AskedSpawn:
             return LimitAmounts()
 
 
-def spawn_code(asked: AskedSpawn) -> tuple[tuple[str, str], ...]:
+def spawn_code(asked: RequestedSpawn) -> tuple[tuple[str, str], ...]:
     """Return the call in each language, by its name. Without a task it has an example."""
     task = asked.task if asked.task.strip() else _EXAMPLE_TASK
     if len(task) > _MAX_SHOWN_CHARS:
@@ -70,7 +70,7 @@ def spawn_code(asked: AskedSpawn) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _command(asked: AskedSpawn, task: str) -> str:
+def _command(asked: RequestedSpawn, task: str) -> str:
     options = [
         *(part for name, value in _options(asked, "agent").items() for part in (f"--{name}", value)),
         *(["--open"] if asked.is_open else []),
@@ -82,7 +82,7 @@ def _command(asked: AskedSpawn, task: str) -> str:
     return f"spawnmesh spawn {shlex.join(words)}\n"
 
 
-def _python(asked: AskedSpawn, task: str) -> str:
+def _python(asked: RequestedSpawn, task: str) -> str:
     files = ", ".join(_python_text(name) for name in asked.file_names)
     arguments = [
         _python_text(task),
@@ -104,7 +104,7 @@ def _python(asked: AskedSpawn, task: str) -> str:
     )
 
 
-def _typescript(asked: AskedSpawn, task: str) -> str:
+def _typescript(asked: RequestedSpawn, task: str) -> str:
     files = ", ".join(f"{{ path: {_json_text(name)} }}" for name in asked.file_names)
     options = [
         *(f"{name}: {_json_text(value)}" for name, value in _options(asked, "agentId").items()),
@@ -124,7 +124,7 @@ def _typescript(asked: AskedSpawn, task: str) -> str:
     )
 
 
-def _curl(asked: AskedSpawn, task: str) -> str:
+def _curl(asked: RequestedSpawn, task: str) -> str:
     """Return the call by HTTP. The shell puts in the id of the request and the bytes of files."""
     fields = {
         "task": task,
@@ -146,7 +146,7 @@ def _curl(asked: AskedSpawn, task: str) -> str:
     return f"curl {_URL} \\\n  {_AUTH} \\\n  --json {body}\n"
 
 
-def _options(asked: AskedSpawn, agent_name: str) -> dict[str, str]:
+def _options(asked: RequestedSpawn, agent_name: str) -> dict[str, str]:
     given = {agent_name: asked.agent, "model": asked.model, "label": asked.label}
     return {name: value for name, value in given.items() if value}
 

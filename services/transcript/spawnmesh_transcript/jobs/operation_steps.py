@@ -1,4 +1,4 @@
-"""The steps of the operations of this service."""
+"""The steps of this service's operations: a job takes them one by one until the work is done."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ from tests.support.runner.mcp_fixtures import (
 from tests.support.runner.sandboxes import processes_in, require_sandbox
 from tests.support.waiting import eventually
 
-ATTACKER = Path(__file__).parents[2] / "support" / "runner" / "mcp_attacker.py"
+ATTACKER = Path(__file__).parents[3] / "support" / "runner" / "mcp_attacker.py"
 FORECAST = ("mcp__weather__forecast", '{"city": "Oslo"}')
 NAMESPACE = "import os; answer = os.readlink('/proc/self/ns/pid')"
 

@@ -1,4 +1,4 @@
-"""The steps of the operations of this service."""
+"""The steps of this service's operations: a job takes them one by one until the work is done."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class TenantSteps:
     async def delete_tenant(self, work: Work) -> Progress:
         """Continue the deletion. Raises the error of a service that does not answer."""
         position = DeletionPosition.parse(work.position)
-        did_work = position.carries and await self.tenant_purge.purge(work.tenant_id)
+        did_work = position.executes and await self.tenant_purge.purge(work.tenant_id)
         async with self.database.transaction(work.tenant_id) as connection:
             deletion = await tenant_deletions.get_tenant_deletion(connection, work.tenant_id)
         response = DeleteTenantResponse()

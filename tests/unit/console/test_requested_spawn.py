@@ -13,8 +13,8 @@ from spawnmesh.session.v1 import budget_pb2
 from spawnmesh_client.budget_views import Budget
 from spawnmesh_client.budgets import budget_message
 from spawnmesh_command.cli.budgets import budget_of
-from spawnmesh_console.domain.asked_spawn import AskedSpawn, spawn_code
 from spawnmesh_console.domain.budget_limits import LimitTexts
+from spawnmesh_console.domain.requested_spawn import RequestedSpawn, spawn_code
 
 TASKS = ("Say hello.", "-x", 'it\'s "$HOME" `id` $(id) \\n\n!! %s 漢 \U0001f600 \u202e \U000e0041\t</pre>')
 NAME = "it's $HOME `id` file.txt"
@@ -23,13 +23,15 @@ BUDGET = Budget(cost=0.5, tokens=200_000, calls=40, run_time=5400.25)
 FAKE_CURL = 'curl() { printf "%s\\0" "$@"; cat; }; uuidgen() { echo an-id; }; '
 
 
-def _code(asked: AskedSpawn) -> dict[str, str]:
+def _code(asked: RequestedSpawn) -> dict[str, str]:
     return dict(spawn_code(asked))
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_python_passes_what_was_asked(task: str) -> None:
-    code = _code(AskedSpawn(task, "clerk", "a/b", "it's", is_open=True, file_names=(NAME, "b.txt")))["Python"]
+    code = _code(RequestedSpawn(task, "clerk", "a/b", "it's", is_open=True, file_names=(NAME, "b.txt")))[
+        "Python"
+    ]
     (call,) = [
         node
         for node in ast.walk(ast.parse(code))
@@ -47,7 +49,7 @@ def test_python_passes_what_was_asked(task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_command_passes_what_was_asked(task: str) -> None:
-    words = shlex.split(_code(AskedSpawn(task, label="it's", file_names=(NAME,)))["Command"])
+    words = shlex.split(_code(RequestedSpawn(task, label="it's", file_names=(NAME,)))["Command"])
     assert words[:2] == ["spawnmesh", "spawn"]
     options = ["--label", "it's", "--attach", NAME, "--wait"]
     assert words[2:] == ([*options, "--", task] if task.startswith("-") else [task, *options])
@@ -58,7 +60,7 @@ def test_the_command_passes_what_was_asked(task: str) -> None:
 def test_the_shell_sends_what_was_asked(task: str, names: tuple[str, ...], tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).write_bytes(b"\x00\xff")
-    code = _code(AskedSpawn(task, "clerk", is_open=True, file_names=names))["curl"]
+    code = _code(RequestedSpawn(task, "clerk", is_open=True, file_names=names))["curl"]
     ran = subprocess.run(
         ["bash", "-c", FAKE_CURL + code],
         cwd=tmp_path,
@@ -81,17 +83,17 @@ def test_the_shell_sends_what_was_asked(task: str, names: tuple[str, ...], tmp_p
 
 
 def test_typescript_has_the_texts_as_literals_of_json() -> None:
-    code = _code(AskedSpawn(TASKS[2], "clerk", file_names=(NAME,)))["TypeScript"]
+    code = _code(RequestedSpawn(TASKS[2], "clerk", file_names=(NAME,)))["TypeScript"]
     (line,) = [line for line in code.splitlines() if "spawn(" in line]
     literal = line.removeprefix("const session = await mesh.spawn(").removesuffix(", {")
     assert json.loads(literal) == TASKS[2]
     assert "\u202e" not in code
     assert f'  attachments: [{{ path: "{NAME}" }}],\n}});' in code
-    assert 'spawn("Say hello.");' in _code(AskedSpawn())["TypeScript"]
+    assert 'spawn("Say hello.");' in _code(RequestedSpawn())["TypeScript"]
 
 
 def test_each_language_has_the_budget() -> None:
-    code = _code(AskedSpawn("x", limits=LIMITS))
+    code = _code(RequestedSpawn("x", limits=LIMITS))
     (call,) = [
         node
         for node in ast.walk(ast.parse(code["Python"]))
@@ -109,9 +111,9 @@ def test_each_language_has_the_budget() -> None:
 
 def test_code_without_a_limit_or_with_half_a_limit_has_no_budget() -> None:
     for limits in (LimitTexts(), LimitTexts(cost="0."), LimitTexts(time="10")):
-        code = _code(AskedSpawn("x", limits=limits))
+        code = _code(RequestedSpawn("x", limits=limits))
         assert not [text for text in code.values() if "udget" in text]
-    only_calls = _code(AskedSpawn("x", limits=LimitTexts(calls="3")))
+    only_calls = _code(RequestedSpawn("x", limits=LimitTexts(calls="3")))
     assert "budget=Budget(calls=3)" in only_calls["Python"]
     assert "--budget calls=3 " in only_calls["Command"]
 
@@ -127,9 +129,11 @@ def test_the_fields_of_a_form_are_read() -> None:
         "no": "1",
     }
     limits = LimitTexts(calls="40")
-    assert AskedSpawn.of(fields, ["a.txt"]) == AskedSpawn("a\nb", "", "a/b", "x", True, ("a.txt",), limits)
-    assert AskedSpawn.of({"task": 3}) == AskedSpawn()
+    assert RequestedSpawn.of(fields, ["a.txt"]) == RequestedSpawn(
+        "a\nb", "", "a/b", "x", True, ("a.txt",), limits
+    )
+    assert RequestedSpawn.of({"task": 3}) == RequestedSpawn()
 
 
 def test_a_long_task_is_shown_by_its_beginning() -> None:
-    assert len(_code(AskedSpawn("x" * 100_000))["curl"]) < 3000
+    assert len(_code(RequestedSpawn("x" * 100_000))["curl"]) < 3000
