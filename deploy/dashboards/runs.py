@@ -112,6 +112,14 @@ _PEOPLE = Row(
                     "{{spawnmesh_session_run_state}}",
                 )
             ],
+            width=6,
+        ),
+        Panel(
+            "Oldest approval that waits",
+            "It grows until people decide, or the approval expires as its agent says.",
+            [Query(f"max({selector('spawnmesh_session_approvals_oldest_age_seconds')})", "oldest")],
+            Unit.SECONDS,
+            width=6,
         ),
         Panel(
             "Decisions",
@@ -130,6 +138,7 @@ _PEOPLE = Row(
                 )
             ],
             Unit.PER_SECOND,
+            width=6,
         ),
         Panel(
             "Watchers of sessions and transcripts",
@@ -143,6 +152,7 @@ _PEOPLE = Row(
                     "{{rpc_method}}",
                 )
             ],
+            width=6,
         ),
     ],
 )

@@ -12,11 +12,12 @@ from psycopg.conninfo import conninfo_to_dict
 from spawnmesh_postgres.connection import with_timeouts
 
 from tests.support.deploy.rendering import CI, ROOT, containers, objects, pods
+from tests.support.docs.code_blocks import typed
 
 HOWTO = (ROOT / "docs" / "howto" / "postgresql-failover.md").read_text()
 VALUES = [block for block in re.findall(r"```yaml\n(.*?)```", HOWTO, re.DOTALL) if "existingSecret" in block]
-SHELL = re.findall(r"```sh\n(.*?)```", HOWTO, re.DOTALL)
-HOSTS = [re.findall(r"^HOSTS=(.*)$", block, re.MULTILINE)[0] for block in SHELL if "HOSTS=" in block]
+(URLS,) = typed("docs/howto/postgresql-failover.md")
+HOSTS = re.findall(r"^HOSTS=(.*)$", HOWTO, re.MULTILINE)
 
 KUBECTL = """#!/bin/sh
 for word in "$@"; do echo "$word" >> "$TOLD"; done
@@ -33,8 +34,7 @@ def urls(tmp_path: Path, hosts: str) -> dict[str, str]:
         "TOLD": str(tmp_path / "told"),
         "HOSTS": hosts,
     }
-    (script,) = [block for block in SHELL if "ADMIN_PASSWORD" in block]
-    subprocess.run(["bash", "-ec", script], env=environment, input="hush\n", text=True, check=True)
+    subprocess.run(["bash", "-ec", URLS], env=environment, input="hush\n", text=True, check=True)
     literals = re.findall(r"^--from-literal=([\w-]+)=(.*)$", (tmp_path / "told").read_text(), re.MULTILINE)
     return dict(literals)
 

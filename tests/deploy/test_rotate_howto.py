@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 from spawnmesh_runtime.key_files import make_keys
 
-from tests.support.deploy.rendering import ROOT
+from tests.support.docs.code_blocks import typed
 
-HOWTO = (ROOT / "docs" / "howto" / "rotate-signing-keys.md").read_text()
-STEPS = [
-    re.sub(r"(?m)^   ", "", block)
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```", HOWTO, re.DOTALL | re.MULTILINE)
-]
+STEPS = [re.sub(r"(?m)^   ", "", block) for block in typed("docs/howto/rotate-signing-keys.md")]
 
 KUBECTL = """#!/bin/sh
 echo "$@" >> "$TOLD"

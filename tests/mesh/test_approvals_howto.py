@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import pytest
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.docs.code_blocks import typed
 from tests.support.mesh.shell import ROOT, shell
 from tests.support.waiting import eventually
 
-PAGE = (ROOT / "docs" / "howto" / "approvals.md").read_text()
-SET_UP, LIST, APPROVE, DENY, ANSWER, ESCALATE = re.findall(
-    r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
-)
-(PROGRAM,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SET_UP, LIST, APPROVE, DENY, ANSWER, ESCALATE = typed("docs/howto/approvals.md")
+(PROGRAM,) = typed("docs/howto/approvals.md", "python")
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 TENANT = "page-of-approvals"
 

@@ -11,16 +11,15 @@ from uuid import uuid4
 import pytest
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.docs.code_blocks import typed
 from tests.support.mesh.shell import ROOT, shell
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(420)
 
-PAGE = (ROOT / "docs" / "howto" / "budgets.md").read_text()
-BLOCKS = re.findall(r"^```(sh|python|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-SET_UP, SPAWN, RAISE = (text for language, text in BLOCKS if language == "sh")
-CLIENT, WORKER, TEST = (text for language, text in BLOCKS if language == "python")
-(WAITS,) = (text for language, text in BLOCKS if language == "text")
+SET_UP, SPAWN, RAISE = typed("docs/howto/budgets.md")
+CLIENT, WORKER, TEST = typed("docs/howto/budgets.md", "python")
+(WAITS,) = typed("docs/howto/budgets.md", "text")
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 GATEWAY = re.search(r"^```sh\n(.*?)^```", HTTP_PAGE, re.MULTILINE | re.DOTALL)
 WORKING = """

@@ -1,7 +1,6 @@
 """A run that was accepted ends with its answer while the clients of its tenant flood every service."""
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -20,12 +19,12 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.shell import ROOT, shell
+from tests.support.docs.code_blocks import typed
+from tests.support.mesh.shell import shell
 from tests.support.session.all_services import READS
 from tests.support.waiting import eventually
 
-GUIDE = (ROOT / "docs/howto/limits.md").read_text()
-COMMANDS = re.findall(r"^```sh\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+(COMMANDS,) = typed("docs/howto/limits.md")
 UNTIL_REFUSED = "cd; while spawnmesh sessions > page 2> refusal; do :; done; cat refusal"
 TIGHT = ClassLimits(calls_per_second=2, concurrent_call_count=1)
 LIMITS = CallLimits(read=TIGHT, write=TIGHT, spawn=TIGHT, transfer=TIGHT, scan=TIGHT, generate=TIGHT)
@@ -61,9 +60,9 @@ async def test_commands_of_the_guide_set_limits_that_the_command_then_meets(
     stack: Stack, tmp_path: Path
 ) -> None:
     tenant = f"t-{uuid4().hex[:12]}"  # Other pages have an acme of their own.
-    (typed,) = [block.replace("acme", tenant) for block in COMMANDS if "tenant update" in block]
+    commands = COMMANDS.replace("acme", tenant)
     await shell(f"spawnmesh tenant create {tenant}", stack, tmp_path)
-    printed = await shell(f"{typed}\nspawnmesh tenant show {tenant}", stack, tmp_path)
+    printed = await shell(f"{commands}\nspawnmesh tenant show {tenant}", stack, tmp_path)
     for line in (
         "call_limits.read.calls_per_second=5",
         "call_limits.write.bytes_per_second=2097152",

@@ -96,6 +96,7 @@ async def test_every_query_of_every_panel_returns_data(prometheus: Prometheus) -
     [
         ("Approvals and budgets that wait", 1),
         ("Oldest run that waits for a runner", 1),
+        ("Oldest approval that waits", 1),
         ("Watchers of sessions", 1),
         ("Slots of runners", 1),
         ("Live runs", 1),

@@ -1,17 +1,15 @@
 """The commands and the program of docs/howto/harness.md work unchanged."""
 
 import json
-import re
 from pathlib import Path
 
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.shell import ROOT, shell
+from tests.support.docs.code_blocks import typed
+from tests.support.mesh.shell import shell
 
-PAGE = (ROOT / "docs" / "howto" / "harness.md").read_text()
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-TOKEN, SPAWN = (text for language, text in BLOCKS if language == "sh")
-WORKER, TOOLS, TOOLS_TEST, PROGRAM = (text for language, text in BLOCKS if language == "python")
+TOKEN, SPAWN = typed("docs/howto/harness.md")
+WORKER, TOOLS, TOOLS_TEST, PROGRAM = typed("docs/howto/harness.md", "python")
 
 
 async def test_harness_answers_the_runs_of_its_tenant_and_agent_alone(stack: Stack, tmp_path: Path) -> None:

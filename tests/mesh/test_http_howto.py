@@ -1,18 +1,16 @@
 """The commands of docs/howto/http.md work unchanged, and print what the page says."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.shell import ROOT, shell
+from tests.support.docs.code_blocks import typed
+from tests.support.mesh.shell import shell
 
-PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
-BLOCKS = re.findall(r"^```(sh|json)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-SET_UP, SPAWN, WATCH, REFUSED = (text for language, text in BLOCKS if language == "sh")
-(REFUSAL,) = (json.loads(text) for language, text in BLOCKS if language == "json")
+SET_UP, SPAWN, WATCH, REFUSED = typed("docs/howto/http.md")
+(REFUSAL,) = typed("docs/howto/http.md", "json")
 
 
 @pytest.mark.usefixtures("gateway")
@@ -24,4 +22,4 @@ async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> 
     assert spawned.count('"label":"by-http"') == 3  # Spawned, waited for and listed.
     events = [line for line in watched.splitlines() if line.startswith("data: ")]
     assert "SESSION_EVENT_KIND_CLOSED" in events[-1]
-    assert json.loads(refused) == REFUSAL
+    assert json.loads(refused) == json.loads(REFUSAL)

@@ -9,15 +9,14 @@ from uuid import uuid4
 import pytest
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.docs.code_blocks import typed
 from tests.support.mesh.shell import ROOT, shell
 
 pytestmark = pytest.mark.timeout(420)
 
-PAGE = (ROOT / "docs" / "howto" / "published-files.md").read_text()
-BLOCKS = re.findall(r"^```(sh|python|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-SET_UP, LIST, HTTP, WORKER, HAND_ON = (text for language, text in BLOCKS if language == "sh")
-CLIENT, WRITER, EDITOR, TEST = (text for language, text in BLOCKS if language == "python")
-(PRINTED,) = (text for language, text in BLOCKS if language == "text")
+SET_UP, LIST, HTTP, WORKER, HAND_ON = typed("docs/howto/published-files.md")
+CLIENT, WRITER, EDITOR, TEST = typed("docs/howto/published-files.md", "python")
+(PRINTED,) = typed("docs/howto/published-files.md", "text")
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 GATEWAY = re.search(r"^```sh\n(.*?)^```", HTTP_PAGE, re.MULTILINE | re.DOTALL)
 EDITING = """

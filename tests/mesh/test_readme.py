@@ -6,19 +6,18 @@ from pathlib import Path
 import pytest
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.docs.code_blocks import typed
 from tests.support.mesh.shell import ROOT, shell
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"(?<!-->\n)^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-TYPED = "".join(text for language, text in BLOCKS if language == "sh")
-PROGRAMS = [text for language, text in BLOCKS if language == "python"]
+TYPED = "".join(typed("README.md"))
+(PROGRAM,) = typed("README.md", "python")
 
 
 def test_readme_has_what_the_tests_below_run() -> None:
     assert TYPED.count("spawnmesh ") >= 10
     assert "buf curl" in TYPED
     assert "curl --silent" in TYPED
-    assert len(PROGRAMS) == 1
 
 
 @pytest.mark.parametrize("task", ["demo", "test", "up"])
@@ -40,7 +39,7 @@ async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> 
 async def test_program_works_as_it_stands(stack: Stack, tmp_path: Path) -> None:
     await shell("spawnmesh tenant create readme-python", stack, tmp_path)
     script = tmp_path / "example.py"
-    script.write_text(PROGRAMS[0])
+    script.write_text(PROGRAM)
     printed = await shell(
         f"python {script}",
         stack,

@@ -12,15 +12,15 @@ import pytest
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_session.domain.schedules import check_due_times, newest_due
 
+from tests.support.docs.code_blocks import typed
 from tests.support.mesh.shell import ROOT, shell
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(420)
 
 PAGE = (ROOT / "docs" / "howto" / "schedules.md").read_text()
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-CREATE, USE, REMOVE, HTTP, FAILED, FIND = (text for language, text in BLOCKS if language == "sh")
-(CLIENT,) = (text for language, text in BLOCKS if language == "python")
+CREATE, USE, REMOVE, HTTP, FAILED, FIND = typed("docs/howto/schedules.md")
+(CLIENT,) = typed("docs/howto/schedules.md", "python")
 LINE = re.compile(r"^\| `([^`]+)` \| ([^|]+) \|(?: ([^|]+) \|)?$", re.MULTILINE)
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 GATEWAY = re.search(r"^```sh\n(.*?)^```", HTTP_PAGE, re.MULTILINE | re.DOTALL)

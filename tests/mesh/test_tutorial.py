@@ -8,10 +8,10 @@ import pytest
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.shell import ROOT, shell
+from tests.support.docs.code_blocks import all_typed
+from tests.support.mesh.shell import shell
 
-PAGE = (ROOT / "docs" / "tutorial.md").read_text()
-BLOCKS = re.findall(r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = all_typed("docs/tutorial.md")
 NEXT = "--- the next block ---"
 ANY_LINES, ANY = r"(?:.*\n)*?", r".*"
 PORT = "7000"
@@ -32,10 +32,8 @@ async def test_every_block_works_and_prints_what_the_page_says(stack: Stack, tmp
     tenant = f"t-{uuid4().hex[:12]}"
     (port,) = free_ports(1)
     script, expected = [f"cd {tmp_path}"], dict[int, str]()
-    for reason, language, text in BLOCKS:
+    for language, text in BLOCKS:
         body = text.replace("demo", tenant).replace(PORT, str(port))
-        if reason:
-            continue
         if language == "python":
             (tmp_path / body.split()[1]).write_text(body)
         elif language == "sh":

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -26,22 +25,17 @@ from spawnmesh_client.worker import Worker
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support.docs.code_blocks import typed
 from tests.support.links import open_link, to_address
 from tests.support.npm import install_packages
 from tests.support.typescript import SOURCE, build_package
 
 MIB = 1024 * 1024
 PROGRAMS = Path(__file__).with_name("typescript")
-README = (SOURCE / "README.md").read_text()
-HOWTOS = SOURCE.parents[1] / "docs" / "howto"
-HOWTO = (HOWTOS / "typescript.md").read_text()
-FILES_HOWTO = (HOWTOS / "published-files.md").read_text()
+(README,) = typed("clients/typescript/README.md", "ts")
+(PUBLISHED,) = typed("docs/howto/published-files.md", "ts")
 STRICT = ("--strict", "--module", "nodenext", "--target", "es2022", "--types", "node", "--noEmitOnError")
 pytestmark = pytest.mark.timeout(420)  # The first test installs packages, too.
-
-
-def blocks(page: str) -> list[str]:
-    return re.findall(r"^```ts\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +51,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     install_packages(user, package.packed, *tools)
     for program in PROGRAMS.glob("*.mts"):
         shutil.copy(program, user)
-    (user / "readme.mts").write_text(blocks(README)[0])
-    (user / "published.mts").write_text(blocks(FILES_HOWTO)[0])
-    for number, block in enumerate(blocks(HOWTO)):
+    (user / "readme.mts").write_text(README)
+    (user / "published.mts").write_text(PUBLISHED)
+    for number, block in enumerate(typed("docs/howto/typescript.md", "ts")):
         (user / f"howto_{number}.mts").write_text(block)
     names = sorted(path.name for path in user.glob("*.mts"))
     command = ["npx", "--no-install", "tsc", *STRICT, *names]
@@ -339,8 +333,7 @@ def as_printed(diff: SessionDiff) -> dict[str, Any]:
 
 
 async def test_readme_of_the_package_works_as_it_stands(stack: Stack, gateway: str, programs: Path) -> None:
-    assert len(blocks(README)) == 1
-    assert len(blocks(README)[0].strip().splitlines()) <= 15
+    assert len(README.strip().splitlines()) <= 15
     said = await printed(
         "readme.mjs",
         programs,

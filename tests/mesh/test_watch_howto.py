@@ -1,33 +1,32 @@
 """The commands and the program of docs/howto/watch.md work unchanged."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.shell import ROOT, shell
+from tests.support.docs.code_blocks import typed
+from tests.support.mesh.shell import shell
 
-PAGE = (ROOT / "docs" / "howto" / "watch.md").read_text()
-SET_UP, WATCH, INTERRUPT, HTTP = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-(PROGRAM,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SET_UP, WATCH, INTERRUPT, HTTP = typed("docs/howto/watch.md")
+(PROGRAM,) = typed("docs/howto/watch.md", "python")
 TENANT = "page-of-watch"
 
 
 @pytest.mark.usefixtures("gateway")
 async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> None:
-    async def typed(commands: str, session_id: str = "") -> str:
+    async def enter(commands: str, session_id: str = "") -> str:
         named = commands.replace("acme", TENANT).replace("ses_…", session_id)
         return await shell(f"export SPAWNMESH_TENANT={TENANT}\n{named}", stack, tmp_path)
 
-    await typed(SET_UP)
-    (session,) = json.loads(await typed("spawnmesh sessions --json"))["sessions"]
+    await enter(SET_UP)
+    (session,) = json.loads(await enter("spawnmesh sessions --json"))["sessions"]
     session_id = session["session_id"]
-    streamed = await typed(HTTP, session_id)
+    streamed = await enter(HTTP, session_id)
     assert '"draft_delta"' in streamed
     ending = f"{INTERRUPT}\nspawnmesh wait ses_… || true\nspawnmesh kill ses_…"
-    watched = await typed(
+    watched = await enter(
         f"{WATCH.strip()} > {tmp_path}/watched.txt &\n{ending}\nwait\ncat {tmp_path}/watched.txt", session_id
     )
     assert "INTERRUPTED" in watched

@@ -15,16 +15,16 @@ from spawnmesh_client.webhook_views import EVENT_TYPES, TEST_EVENT_TYPE
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.docs.code_blocks import typed
 from tests.support.mesh.shell import ROOT, shell
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(420)
 
 PAGE = (ROOT / "docs" / "howto" / "webhooks.md").read_text()
-BLOCKS = re.findall(r"^```(sh|python|json)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-CREATE, _, USE, HTTP, RECOVER, ROTATE = (text for language, text in BLOCKS if language == "sh")
-RECEIVER, LIBRARY, CLIENT = (text for language, text in BLOCKS if language == "python")
-(EXAMPLE,) = (text for language, text in BLOCKS if language == "json")
+CREATE, USE, HTTP, RECOVER, ROTATE = typed("docs/howto/webhooks.md")
+RECEIVER, LIBRARY, CLIENT = typed("docs/howto/webhooks.md", "python")
+(EXAMPLE,) = typed("docs/howto/webhooks.md", "json")
 HTTP_PAGE = (ROOT / "docs" / "howto" / "http.md").read_text()
 GATEWAY = re.search(r"^```sh\n(.*?)^```", HTTP_PAGE, re.MULTILINE | re.DOTALL)
 OTHER_URL = "http://127.0.0.1:8600/other"

@@ -21,6 +21,11 @@ class Gauges:
             unit="s",
             description="Age of the oldest run that waits for a runner, by runtime; 0 if none does.",
         )
+        self._oldest_approval = meter.create_gauge(
+            "spawnmesh.session.approvals.oldest.age",
+            unit="s",
+            description="Age of the oldest approval that waits for a person; 0 if none does.",
+        )
         self._runs = meter.create_gauge(
             "spawnmesh.session.runs",
             unit="{run}",
@@ -35,5 +40,6 @@ class Gauges:
         self._overdue.set(overdue)
         for runtime, seconds in live.oldest_seconds.items():
             self._oldest.set(seconds, {"spawnmesh.session.runtime": runtime})
+        self._oldest_approval.set(live.oldest_approval_seconds)
         for state, count in live.by_state.items():
             self._runs.set(count, {"spawnmesh.session.run.state": state})

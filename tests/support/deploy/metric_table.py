@@ -1,4 +1,4 @@
-"""The table of all metrics in `docs/howto/telemetry.md`, made from the registry.
+"""The table of all metrics in `docs/reference/metrics.md`, made from the registry.
 
 `python -m tests.support.deploy.metric_table` writes it.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.support.deploy.registry import RegisteredMetric, Values, groups, registry, series
 from tests.support.deploy.rendering import ROOT
 
-PAGE = ROOT / "docs" / "howto" / "telemetry.md"
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
 _FEW = 5
 BEGIN, END = "<!-- metrics: begin -->\n", "<!-- metrics: end -->"
 

@@ -1,9 +1,7 @@
-"""The code blocks of all pages, and the tests that run them."""
+"""The code blocks of all pages."""
 
 import re
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.support.forking import ROOT
 
@@ -55,12 +53,14 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def typed(page: str, language: str = "sh") -> list[str]:
-    """Return the texts of the page's blocks of this language that are to be run."""
+    """Return the texts of the page's blocks of this language that are to be run.
+
+    A test that calls it runs them: `readings` finds the call. So it either gives each block a name,
+    or does the same with all of them.
+    """
     return [one.text for one in blocks_of(page) if one.language == language and not one.reason]
 
 
-def run_by() -> dict[str, dict[str, str]]:
-    """Return the file with tests that runs the blocks, by page and language."""
-    file = Path(__file__).with_name("run_by.toml")
-    found: dict[str, dict[str, str]] = tomllib.loads(file.read_text())
-    return found
+def all_typed(page: str) -> list[tuple[str, str]]:
+    """Return languages and texts of all blocks that are to be run, as `typed` does, in their order."""
+    return [(one.language, one.text) for one in blocks_of(page) if not one.reason]

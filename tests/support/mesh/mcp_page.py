@@ -1,16 +1,16 @@
 """The code on the page about MCP servers, and a configuration of a runner that is made from it."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
+from tests.support.docs.code_blocks import typed
 from tests.support.runner.mcp_fixtures import SERVER as SLOW_PROGRAM
 from tests.support.runner.mcp_fixtures import stdio
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "mcp.md").read_text()
-SERVER, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-CONFIG = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
+SERVER, PROGRAM = typed("docs/howto/mcp.md", "python")
+CONFIG, _ = typed("docs/howto/mcp.md", "json")
 SLOW_SERVER = "slow_server.py"
 """The program of the slow server, beside the one on the page. Its processes have the name in their
 command line.

@@ -84,6 +84,7 @@ async def _waits(stack: Stack, mesh: Mesh, tenant: str, seen: Seen) -> None:
     for query in (
         'spawnmesh_session_runs{spawnmesh_session_run_state="waiting_approval"} > 0',
         "spawnmesh_session_queue_oldest_age_seconds > 1",
+        "spawnmesh_session_approvals_oldest_age_seconds > 1",
         'spawnmesh_watches{rpc_method=~".*/WatchSession"} > 0',
     ):
         await seen(query)

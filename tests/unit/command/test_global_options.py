@@ -1,5 +1,6 @@
 """Options of `spawnmesh` itself, before and behind the names of commands."""
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
@@ -34,6 +35,18 @@ def test_every_command_takes_them() -> None:
         if option not in {each for param in command.params for each in param.opts}
     ]
     assert missing == []
+
+
+def test_help_names_things_in_snake_case() -> None:
+    """As the contracts do: a hook, a field of a filter, a state. Names of services keep their dashes."""
+    services = {"attachment-blob", "model-router"}
+    texts = {
+        names: " ".join([command.help or "", *(str(getattr(one, "help", "")) for one in command.params)])
+        for names, command in commands(spawnmesh())
+    }
+    quoted = {names: set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", text)) for names, text in texts.items()}
+    assert {names: found - services for names, found in quoted.items() if found - services} == {}
+    assert "`create_time desc`" in texts["sessions",]
 
 
 async def test_a_tenant_stands_before_or_behind_the_command(mesh: Any) -> None:

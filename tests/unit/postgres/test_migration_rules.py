@@ -42,7 +42,12 @@ def test_what_takes_something_away_needs_the_mark(statement: str, rule: str) -> 
     ("statement", "rule"),
     [
         ("create index runs_label_idx on runs (label);", "require-concurrent-index-creation"),
-        ("alter table runs add constraint some check (epoch > 0);", "constraint-missing-not-valid"),
+        ("alter table runs add constraint positive check (epoch > 0);", "constraint-missing-not-valid"),
+        (
+            "alter table runs add column title text;\nalter table sessions add column title text;",
+            "several-tables",
+        ),
+        ("create policy one on runs using (true);\nupdate sessions set title = '';", "several-tables"),
     ],
 )
 def test_what_stops_the_running_release_is_refused_with_the_mark_too(statement: str, rule: str) -> None:
@@ -54,10 +59,15 @@ def test_what_stops_the_running_release_is_refused_with_the_mark_too(statement: 
     [
         "alter table runs add column title text;",
         "alter table runs add column title text not null default '';",
+        "update runs r set title = s.title from sessions s where s.session_id = r.session_id;",
         "create table steps (tenant_id text, step_id text, primary key (tenant_id, step_id));",
         "create table steps (step_id text primary key);\ncreate index steps_idx on steps (step_id);",
+        "create table steps (id text primary key);\nalter table steps enable row level security;\n"
+        "alter table runs add column step_id text;\ncreate view shown as select * from sessions;",
+        "-- transactional: false\ncreate index concurrently if not exists runs_title_idx on runs (title);\n"
+        "create index concurrently if not exists sessions_title_idx on sessions (title);",
         "-- transactional: false\ncreate index concurrently if not exists runs_title_idx on runs (title);",
-        "alter table runs add constraint some check (epoch > 0) not valid;",
+        "alter table runs add constraint positive check (epoch > 0) not valid;",
         "create or replace function count_runs() returns bigint language sql as 'select count(*) from runs';",
     ],
 )

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from spawnmesh_runner.clients.mcp.config import McpConfig, McpServer
 
+from tests.support.docs.code_blocks import typed
+
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "mcp.md").read_text()
-EXAMPLES = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = typed("docs/howto/mcp.md", "json")
 
 
 def test_configurations_in_the_guide_are_valid() -> None:

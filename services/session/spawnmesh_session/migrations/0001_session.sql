@@ -240,6 +240,7 @@ create table run_queue (
     leased        boolean     not null default false,
     parked        boolean     not null default false,      -- The run waits for a person or a budget,
     for_budget    boolean     not null default false,      -- and this says for which of the two.
+    park_time     timestamptz,                             -- Of a parked run: when its wait began.
     epoch         bigint      not null default 0,          -- Of the run while a runner holds it, else 0.
     runtime       runtime     not null default 'SUBAGENT', -- The runtime of its session.
     agent_id      text        not null default '',         -- The agent of its session.

@@ -277,11 +277,12 @@ async def lock_if_held(connection: Connection, tenant_id: str, run_id: str) -> b
 class LiveRuns:
     """The number of live runs by what they do: `waiting` for a runner, `held` by one,
     `waiting_approval` and `waiting_budget`; and for how long the oldest has waited for a runner,
-    by runtime.
+    by runtime, and for a person.
     """
 
     by_state: Mapping[str, int]
     oldest_seconds: Mapping[str, float]
+    oldest_approval_seconds: float
 
 
 async def count_live_runs(connection: Connection) -> LiveRuns:
@@ -289,4 +290,5 @@ async def count_live_runs(connection: Connection) -> LiveRuns:
     row = await (await connection.execute(_SQL["count_live_runs"])).fetchone()
     counts = dict(row or {})
     ages = {name: counts.pop(f"{name}_age", None) or 0.0 for name in ("subagent", "external")}
-    return LiveRuns(counts, ages)
+    approval_age = counts.pop("approval_age", None) or 0.0
+    return LiveRuns(counts, ages, approval_age)

@@ -187,10 +187,11 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: park_entry
 -- The run cannot be claimed, and expires when the time for its wait is over, also if the sweep has
--- just taken it. Locks the entry; the transaction has locked the session before. Index:
--- run_queue_pkey.
+-- just taken it. A run that is parked already has waited since then. Locks the entry; the
+-- transaction has locked the session before. Index: run_queue_pkey.
 update run_queue set due_time = %(expire_time)s, expire_time = %(expire_time)s, again_time = null,
                      leased = false, parked = true, for_budget = %(for_budget)s, epoch = 0,
+                     park_time = coalesce(park_time, now()),
                      attempts_left = max_attempts - %(attempt_count)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
@@ -203,7 +204,7 @@ from (select from run_queue where tenant_id = %(tenant_id)s and parked limit %(l
 -- The run can be claimed again, until its deadline. Locks the entry; the transaction has locked the
 -- session before. Index: run_queue_pkey.
 update run_queue set due_time = now(), expire_time = %(deadline_time)s, again_time = null, parked = false,
-                     for_budget = false
+                     for_budget = false, park_time = null
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: set_attempts
@@ -309,8 +310,8 @@ for update
 
 -- name: count_live_runs
 -- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole
--- table. The ages are those of the oldest run that may be claimed now, by runtime; null without
--- one.
+-- table. The ages are those of the oldest run that may be claimed now, by runtime, and of the
+-- oldest wait for a person; null without one.
 select count(*) filter (where not parked and not (leased and due_time > now())) as waiting,
        count(*) filter (where leased and due_time > now()) as held,
        count(*) filter (where parked and not for_budget) as waiting_approval,
@@ -320,5 +321,8 @@ select count(*) filter (where not parked and not (leased and due_time > now())) 
        ))::float8 as subagent_age,
        extract(epoch from now() - min(due_time) filter (
            where runtime = 'EXTERNAL' and not parked and due_time <= now()
-       ))::float8 as external_age
+       ))::float8 as external_age,
+       extract(epoch from now() - min(park_time) filter (
+           where parked and not for_budget
+       ))::float8 as approval_age
 from run_queue

@@ -1,18 +1,22 @@
 """The gauges of runs and of background jobs."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
+from urllib.request import urlopen
 
 import psycopg
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1.approval_pb2 import EXPIRY_POLICY_ESCALATE
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_postgres.jobs.metrics import JobMetrics
 from spawnmesh_session.app import make_job_worker
 from spawnmesh_session.domain.job_kinds import DELETE_SESSION, FOLLOW_UPS
 from spawnmesh_session.gauges import Gauges
 
-from tests.support.session.approvals import waiting_run
+from tests.support.session.approvals import approve, ask, call_key, get, let_expire, waiting_run
 from tests.support.session.budgets import Spending
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.remains import Remains
@@ -84,6 +88,54 @@ async def test_age_of_the_queue_is_that_of_the_oldest_run_that_a_runner_could_ha
         ages = oldest_ages(reader)
         assert 1000 <= ages["subagent"] < 2000
         assert ages["external"] == 0
+
+
+async def test_age_of_the_oldest_approval_is_measured_until_a_person_decides(
+    mesh: Mesh, postgres: Any, remains: Remains
+) -> None:
+    (port,) = free_ports(1)
+    settings = mesh.settings.model_copy(update={"metrics_listen": f"127.0.0.1:{port}"})
+    await only_of(remains.dsn, mesh.tenant)
+
+    async with components_of(settings) as components:
+
+        async def oldest() -> float:
+            await components.gauges.measure()
+            return await asyncio.to_thread(served, port, "spawnmesh_session_approvals_oldest_age_seconds")
+
+        budget = await Spending(mesh).waiting_run()
+        assert await oldest() == 0
+        held, _, first = await waiting_run(mesh, on_expiry=EXPIRY_POLICY_ESCALATE)
+        _, _, second = await waiting_run(mesh)
+        await park_earlier(remains.dsn, {held.run.run_id: 1000, second.run_id: 100, budget.run.run_id: 5000})
+        assert 1000 <= await oldest() < 2000
+        await let_expire(mesh, postgres, first.approval_id)
+        assert (await get(mesh, first.approval_id)).HasField("escalate_time")
+        assert 1000 <= await oldest() < 2000, "an escalated approval goes on waiting"
+        await approve(mesh, first.approval_id)
+        assert 100 <= await oldest() < 1000
+        await approve(mesh, second.approval_id)
+        assert await oldest() == 0
+        await ask(mesh, await mesh.claim(held.run.session_id), call_key())
+        assert 0 < await oldest() < 100, "the next wait of the run is a new one"
+
+
+def served(port: int, series: str) -> float:
+    """Return the value of a series without labels from the metrics of the process."""
+    text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    (value,) = [line.partition(" ")[2] for line in text.splitlines() if line.startswith(f"{series} ")]
+    return float(value)
+
+
+async def park_earlier(superuser_dsn: str, seconds_ago: dict[str, float]) -> None:
+    """Set since when the parked runs wait."""
+    async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
+        for run_id, seconds in seconds_ago.items():
+            await link.execute(
+                "update session.run_queue set park_time = now() - make_interval(secs => %s)"
+                " where parked and run_id = %s",
+                (seconds, run_id),
+            )
 
 
 def oldest_ages(reader: InMemoryMetricReader) -> dict[str, float]:

@@ -114,6 +114,23 @@ async def test_SendMessage__each_run_of_a_session_has_a_span_of_its_own(
     assert {attributes(run)["spawnmesh.run.id"] for run in found} == {claim.run.run_id for claim in claims}
 
 
+async def test_WaitSession__a_call_that_waits_starts_no_trace(open_mesh: OpenMesh) -> None:
+    async with open_collector() as (endpoint, received), open_mesh(otlp_endpoint=endpoint) as opened:
+        mesh = traced(opened)
+        await mesh.create_tenant()
+        session = await mesh.spawn()
+        waiting = session_pb.WaitSessionRequest(
+            session_id=session.session_id, timeout=Duration(nanos=1_000_000)
+        )
+        assert not (await mesh.client(mesh.sessions.WaitSession, waiting)).done
+        await mesh.claim(session.session_id)
+        await mesh.get(session.session_id)
+        await eventually(lambda: of_names([span for _, span in sent(received)], "/GetSession"))
+    roots = {span.name.rpartition("/")[2] for _, span in sent(received) if not span.parent_span_id}
+    assert {"SpawnSession", "GetSession"} <= roots
+    assert roots.isdisjoint({"WaitSession", "ClaimRuns"})
+
+
 def traced(opened: Mesh) -> Mesh:
     """Return the mesh for a client whose calls are traced."""
     process = replace(opened.peer.process, tracer=TracerProvider(sampler=ALWAYS_ON).get_tracer("test"))
