@@ -99,7 +99,7 @@ class RunContext:
     turns: TurnRecord = field(default_factory=TurnRecord, repr=False)
     """The turns that `run_tools` has taken."""
     run_events: RunEvents = field(default_factory=RunEvents, repr=False)
-    """What the watchers of the session are told about models and plugins."""
+    """Events about models and plugins, for the watchers of the session."""
 
     @property
     def has_urgent_message(self) -> bool:
