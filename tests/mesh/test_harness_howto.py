@@ -37,6 +37,7 @@ async def test_harness_answers_the_runs_of_its_tenant_and_agent_alone(stack: Sta
 
 
 async def test_worker_of_the_page_answers_and_stops_at_a_signal(stack: Stack, tmp_path: Path) -> None:
+    assert len(WORKER.strip().splitlines()) <= 20
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     spawned = "spawn 'Review the draft.' --agent reviewer --external --wait --json"

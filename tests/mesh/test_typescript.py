@@ -332,18 +332,6 @@ def as_printed(diff: SessionDiff) -> dict[str, Any]:
     }
 
 
-async def test_readme_of_the_package_works_as_it_stands(stack: Stack, gateway: str, programs: Path) -> None:
-    assert len(README.strip().splitlines()) <= 15
-    said = await printed(
-        "readme.mjs",
-        programs,
-        SPAWNMESH_URL=f"http://{gateway}",
-        SPAWNMESH_TOKEN=stack.client_token(await a_tenant(stack)),
-    )
-    assert "RUN SUCCEEDED" in said
-    assert sha256(b"The pump is repaired.") in said, "the answer depends on the bytes"
-
-
 async def test_program_of_the_page_downloads_and_hands_on_published_files(
     stack: Stack, gateway: str, programs: Path
 ) -> None:

@@ -19,9 +19,13 @@ LONG_SECONDS = 1.0
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "long_tests.txt"
-# The main job from end to end is worth its time in every run.
+# The main job from end to end is worth its time in every run, and so is the way of a new user to an
+# answer: by a program in Python, in TypeScript and with curl.
 _ALWAYS = (
     "tests/mesh/test_demo.py::test_one_trace_shows_every_service_and_the_calls_between_them",
+    "tests/mesh/test_first_answer.py::test_python_program_streams_an_answer",
+    "tests/mesh/test_first_answer.py::test_typescript_program_streams_an_answer",
+    "tests/mesh/test_http_howto.py::test_commands_work_as_they_are_typed",
     "tests/mesh/test_readme.py::test_commands_work_as_they_are_typed",
 )
 # Their calls are short, and the work that they look at takes long.

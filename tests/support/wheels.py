@@ -3,6 +3,9 @@
 import importlib.util
 import subprocess
 import sys
+import zipfile
+from collections.abc import Iterable
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +34,16 @@ def empty_environment(python: str, directory: Path) -> Path:
     """Create a virtual environment without any package; return its Python."""
     subprocess.run([python, "-m", "venv", "--without-pip", str(directory)], check=True)
     return directory / "bin" / "python"
+
+
+def packed_again(names: Iterable[str], folder: Path) -> None:
+    """Write a wheel of each package, from the files that are installed here, into the folder."""
+    folder.mkdir()
+    for name in names:
+        found = distribution(name)
+        files = [file for file in found.files or () if ".." not in file.parts and file.suffix != ".pyc"]
+        tag = next(line[5:] for line in (found.read_text("WHEEL") or "").splitlines() if line[:5] == "Tag: ")
+        wheel = folder / f"{name.replace('-', '_')}-{found.version}-{tag}.whl"
+        with zipfile.ZipFile(wheel, "w") as packed:
+            for file in files:
+                packed.write(found.locate_file(file), file)

@@ -5,8 +5,9 @@
         result = await session.result(timeout=300)
         print(result.text)
 
-`connect` finds the mesh by `SPAWNMESH_URL`, or the one that `make up` started here. Methods return
-typed views. A refusal is a subclass of `MeshError`; a run without an answer is a `RunFailed`.
+`connect` finds the mesh by `SPAWNMESH_URL`, or the one that `spawnmesh up` started here. Methods
+return typed views. A refusal is a subclass of `MeshError`; a run without an answer is a
+`RunFailed`.
 `spawnmesh_client.sync` has the same methods for programs without asyncio, and
 `spawnmesh_client.testing` a mesh in memory for your tests.
 """

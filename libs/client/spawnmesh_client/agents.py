@@ -31,7 +31,7 @@ class Agents:
         """Change these fields of an agent, such as `system_prompt`, to the values in `agent`.
 
         Without fields, change those that are not empty. Raises FailedPrecondition UNKNOWN_AGENT,
-        InvalidArgument for a field that cannot be changed, and Conflict ETAG_DIFFERS as `put`.
+        InvalidRequest for a field that cannot be changed, and Conflict ETAG_DIFFERS as `put`.
         """
         return view_of(Agent, await self._wire.update_agent(_message(agent), fields))
 

@@ -243,8 +243,8 @@ async def connect(
     The mesh is the one at `url`, such as `https://mesh.example.com`, which serves all services at
     one address: in plaintext for `http`, with TLS for `https`. `targets` names the address of each
     service instead, as `host:port` or `dns:///host:port`. Without both, it is the mesh that
-    `SPAWNMESH_URL` or `SPAWNMESH_SESSION_TARGET` and its like name, else the one that `make up`
-    started in this directory, with its token.
+    `SPAWNMESH_URL` or `SPAWNMESH_SESSION_TARGET` and its like name, else the one that
+    `spawnmesh up` started in this directory, with its token.
 
     `token` may be a function that is called before each call, for a program that outlives its
     tokens; without one it is `SPAWNMESH_TOKEN`. TLS files and the message limit come from

@@ -5,18 +5,24 @@ the API of OpenTelemetry; the package itself does not need it.
 """
 
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import grpc.aio
 from spawnmesh_calls.channel_options import peer_options
-from spawnmesh_calls.connection import Connection, TraceCall, open_connection, untraced
+from spawnmesh_calls.connection import Connection, ReadError, TraceCall, open_connection, untraced
 from spawnmesh_calls.service_header import SERVICE_HEADER
 from spawnmesh_calls.tls_files import ServerTls, TlsFiles, TlsMaterial, TlsUnusable
-from spawnmesh_calls.wire_errors import client_error_from
+from spawnmesh_calls.wire_errors import client_error_from, shortened
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.settings import ConnectionSettings
 
+_CAUSE = re.compile(r"^.*last error: [A-Z_]+: ")
+_CAUSE_BYTES = 300
 _log = logging.getLogger("spawnmesh_client")
 _log.addHandler(logging.NullHandler())  # Silent, unless the program sets up logging.
 
@@ -67,10 +73,28 @@ async def open_service(
         options,
         trace_call=_traces(),
         headers=((SERVICE_HEADER, name),),
-        read_error=client_error_from,
+        read_error=_errors_at(target),
         report_silence=_log_silence,
     ) as connection:
         yield connection
+
+
+def _errors_at(target: str) -> ReadError:
+    """Return a reader of errors that says at which address nothing answers, and why."""
+
+    def read(name: str, error: grpc.aio.AioRpcError) -> MeshError:
+        refusal = client_error_from(name, error)
+        if refusal.reason is not Reason.DEPENDENCY_UNAVAILABLE or refusal.domain:
+            return refusal
+        cause = shortened(_CAUSE.sub("", error.details() or ""), _CAUSE_BYTES)
+        return MeshError(
+            refusal.reason,
+            f"{name} does not answer at {target}{cause and f' ({cause})'}; call again later",
+            retry_after_seconds=refusal.retry_after_seconds,
+            facts=refusal.facts,
+        )
+
+    return read
 
 
 def _tls(settings: ConnectionSettings, scheme: str) -> TlsFiles | ServerTls | None:

@@ -77,7 +77,8 @@ def _local_targets(data: Path) -> dict[str, str]:
     except OSError:
         raise MeshError(
             Reason.DEPENDENCY_UNAVAILABLE,
-            "no mesh found: pass `url` to connect, set SPAWNMESH_URL, or start one here with `make up`",
+            "no mesh found: pass `url` to connect, set SPAWNMESH_URL, or start one here with `spawnmesh up`,"
+            " which the package spawnmesh brings",
             facts={"dependency": "mesh"},
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -85,7 +86,7 @@ def _local_targets(data: Path) -> dict[str, str]:
     if "session" not in targets:
         raise MeshError(
             Reason.DEPENDENCY_UNAVAILABLE,
-            f"{MESH_FILE} names no session service; `make up` writes it again",
+            f"{MESH_FILE} names no session service; `spawnmesh up` writes it again",
             facts={"dependency": "mesh"},
         )
     return targets

@@ -12,6 +12,7 @@ from spawnmesh.session.v1.run_service_pb2 import ClaimedRun
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_client.run_events import RunEvents
 from spawnmesh_client.token_peer import TokenPeer
 
 _GENERATE_SECONDS = 3600.0
@@ -52,13 +53,15 @@ async def call_model(
     peer: TokenPeer,
     request: GenerateRequest,
     usage: TokenUsage,
+    events: RunEvents,
     on_event: Callable[[GenerationEvent], None],
 ) -> Completion:
     """Return the answer of a model, and add the tokens of all attempts to the usage.
 
-    `on_event` gets what the model says while it says it. Raises MeshError.
+    Models that fail become events of the run. `on_event` gets what the model says while it says it.
+    Raises MeshError.
     """
-    stub = ModelRouterServiceStub(peer.channel)
+    stub, model = ModelRouterServiceStub(peer.channel), ""
     try:
         async for answer in peer.stream(stub.Generate, request, timeout_seconds=_GENERATE_SECONDS):
             for event in answer.events:
@@ -66,9 +69,13 @@ async def call_model(
                     add_usage(usage, event.completion.failed_usage)
                     add_usage(usage, event.completion.message.usage)
                     return event.completion
+                if event.HasField("attempt_started"):
+                    model = event.attempt_started.model
+                events.add_failed_attempt(event)
                 on_event(event)
     except MeshError as error:
         add_usage(usage, _used_usage(error.facts))
+        events.add_broken_stream(error, model)
         raise
     raise MeshError(Reason.STREAM_BROKEN, "the model router ended the answer without a completion")
 

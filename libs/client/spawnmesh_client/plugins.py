@@ -42,7 +42,7 @@ class Plugins:
         """Change these fields of a plugin, such as `priority`, to the values in `plugin`.
 
         Without fields, change those that are set and not 0. Return what `register` returns. Raises
-        NotFound, InvalidArgument for a field that cannot be changed, and Conflict ETAG_DIFFERS.
+        NotFound, InvalidRequest for a field that cannot be changed, and Conflict ETAG_DIFFERS.
         """
         return await self._update(plugin, fields, allow_missing=False, allow_unreachable=allow_unreachable)
 

@@ -31,6 +31,7 @@ from spawnmesh_client.model_messages import messages_for_model
 from spawnmesh_client.outputs import OutputSet
 from spawnmesh_client.repeated_calls import call_again
 from spawnmesh_client.resource_views import Agent
+from spawnmesh_client.run_events import RunEvents
 from spawnmesh_client.run_files import SETS_DIRECTORY, fetch_set, prepared_output
 from spawnmesh_client.run_hooks import RunHooks
 from spawnmesh_client.run_stops import RunGivenUp
@@ -97,6 +98,8 @@ class RunContext:
     budget_pause_seconds: float = field(default=_PAUSE_SECONDS, repr=False)
     turns: TurnRecord = field(default_factory=TurnRecord, repr=False)
     """The turns that `run_tools` has taken."""
+    run_events: RunEvents = field(default_factory=RunEvents, repr=False)
+    """Events about models and plugins, for the watchers of the session."""
 
     @property
     def has_urgent_message(self) -> bool:
@@ -144,7 +147,7 @@ class RunContext:
                 on_text(event.text_delta.text)
 
         peer = self.mesh.wire.service("model-router")
-        return self.generated(await call_model(peer, request, self.usage, tell))
+        return self.generated(await call_model(peer, request, self.usage, self.run_events, tell))
 
     async def run_tools(
         self,
@@ -170,6 +173,8 @@ class RunContext:
           them without a worker.
         - A context that is full is summarized. If it only refers to long outputs, the model gets
           the tool `transcript_describe`, which reads them.
+        - The model sees images of the workspace that the newest message of the user names.
+        - Watchers see which models failed, and what plugins decided.
         - A message that interrupts the turn cuts the model and the tool short, and is read next.
         - `on_text` gets the text of each answer in pieces; of one that broke off, it comes anew.
 
@@ -198,6 +203,7 @@ class RunContext:
         epoch = self.claimed.run.epoch
         peer = self.mesh.wire.service("session")
         request = AwaitBudgetRequest(epoch=epoch, usage=self.usage)
+        await self.run_events.reported()
         run = (await call_again(peer, BudgetServiceStub(peer.channel).AwaitBudget, request)).run
         if run.state != RUN_STATE_RUNNING or run.epoch != epoch:
             self.is_given_up = True
@@ -317,7 +323,8 @@ class RunContext:
             method = getattr(service(peer.channel), rpc)
             return await call_again(peer, method, request, timeout_seconds=timeout_seconds)
 
-        return RunHooks(self.session.session_id, self.run_id, self.agent.agent_id, call)
+        report = self.run_events.add_turn_decision
+        return RunHooks(self.session.session_id, self.run_id, self.agent.agent_id, call, on_decision=report)
 
     async def _newest_task(self) -> str:
         peer = self.mesh.wire.service("transcript")

@@ -85,6 +85,23 @@ async def fetch_set(wire: WireMesh, set_id: str, directory: Path) -> list[Path]:
     return await fetch_files(peer, set_id, (await get_readable_set(peer, set_id)).files, directory)
 
 
+def file_names(workspace: Path, directory: str) -> list[str]:
+    """Return the names of the files in a directory of the workspace."""
+    try:
+        return sorted(one.name for one in (workspace / directory).iterdir() if one.is_file())
+    except OSError:
+        return []
+
+
+def read_start(workspace: Path, path: str, byte_count: int) -> bytes | None:
+    """Return so many first bytes of a file of the workspace; None if the path leads to none."""
+    try:
+        with _in_workspace(path, workspace).open("rb") as file:
+            return file.read(byte_count)
+    except (MeshError, OSError):
+        return None
+
+
 def _found(file: Attachable, workspace: Path) -> Attachable:
     """Return the file with its path without links; an attachment from elsewhere as it is."""
     if not isinstance(file, Attachment):

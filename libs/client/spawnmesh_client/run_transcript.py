@@ -1,6 +1,7 @@
 """Calls of the transcript service in the name of a run: its window, and its entries by pages."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
@@ -9,6 +10,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServic
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_client import transcript_pages
 from spawnmesh_client.repeated_calls import call_again
 
 if TYPE_CHECKING:  # The context of a run makes the calls.
@@ -44,17 +46,17 @@ async def close_window(run: "RunContext", fence: transcripts.Fence) -> bool:
     return True
 
 
-async def entries_before(
+def entries_before(
     run: "RunContext", before_seq: int, wanted: EntryFilter, page_size: int
 ) -> AsyncGenerator[Entry, None]:
     """Yield the wanted entries before a seq, newest first."""
-    request = transcripts.ListEntriesRequest(
-        session_id=run.session.session_id, before_seq=before_seq, filter=wanted, page_size=page_size
+    list_entries = partial(transcript_call, run, "ListEntries")
+    return transcript_pages.entries_before(
+        list_entries, run.session.session_id, before_seq, wanted, page_size
     )
-    while True:
-        page = await transcript_call(run, "ListEntries", request)
-        for entry in reversed(page.entries):
-            yield entry
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
+
+
+async def has_entry_after(run: "RunContext", after_seq: int, wanted: EntryFilter) -> bool:
+    """Return whether the transcript has a wanted entry after a seq."""
+    list_entries = partial(transcript_call, run, "ListEntries")
+    return await transcript_pages.has_entry_after(list_entries, run.session.session_id, after_seq, wanted)

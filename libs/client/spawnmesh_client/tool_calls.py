@@ -23,6 +23,7 @@ from spawnmesh_core.spawn_calls import is_spawn_tool
 from spawnmesh_core.spawn_redaction import redact_arguments
 
 from spawnmesh_client.repeated_calls import call_again
+from spawnmesh_client.run_events import approval_by, decided_call
 from spawnmesh_client.run_hooks import DISPATCH_SECONDS, RunHooks
 from spawnmesh_client.run_stops import RunGivenUp, TurnCut
 from spawnmesh_client.tools import CurrentCall, Tool, ToolError
@@ -218,21 +219,26 @@ class CallMaker:
             arguments = arguments_of(call.call.block_json)
         except ArgumentsUnreadable as error:
             return _refused("INVALID_ARGUMENTS", str(error))
-        allowed, reasons = call.call, [self._policy_reason(tool)]
+        allowed, reasons, wanted_by = call.call, [self._policy_reason(tool)], tuple[str, ...]()
         if self.hooks.judges_calls:
             judged = await self._dispatched(call, arguments)
             if isinstance(judged, CallOutcome):
                 return judged
-            allowed, reason = judged
+            allowed, reason, wanted_by = judged
             reasons.append(reason)
         if wanted := "; ".join(filter(None, reasons)):
+            self.run.run_events.add_decision(wanted_by, call_to_approve=decided_call(tool.name))
             return await self._ask(
                 call, tool, allowed, wanted.encode()[:_MAX_APPROVAL_REASON].decode(errors="ignore")
             )
         return allowed
 
-    async def _dispatched(self, call: OpenCall, arguments: object) -> tuple[ToolCall, str] | CallOutcome:
-        """Return the call as the plugins leave it and why they want an approval, or its outcome."""
+    async def _dispatched(
+        self, call: OpenCall, arguments: object
+    ) -> tuple[ToolCall, str, tuple[str, ...]] | CallOutcome:
+        """Return the call as the plugins leave it, why plugins want an approval and which ones do,
+        or the outcome of the call.
+        """
         shown = _shown(call.call.name, arguments)
         event = BeforeToolCallEvent(
             session_id=self.run.session.session_id,
@@ -252,7 +258,9 @@ class CallMaker:
             if error.reason is not Reason.PLUGIN_FAILED or is_transient(error):
                 raise
             return _refused(error.reason.value, error.message)
+        report = self.run.run_events.add_decision
         if answer.decision.HasField("block"):
+            report(answer.decided_by, blocked_call=decided_call(call.call.name))
             return _refused("BLOCKED", answer.decision.block.reason)
         made = call.call
         if answer.decision.HasField("rewrite"):
@@ -260,12 +268,13 @@ class CallMaker:
                 rewritten = _restored(json.loads(answer.decision.rewrite.arguments_json), arguments, shown)
                 if rewritten != arguments:
                     made = _with(made, rewritten, rewrittenBy=list(answer.rewritten_by))
+                    report(answer.rewritten_by, rewritten_call=decided_call(call.call.name))
             except (ValueError, TypeError, RecursionError):
                 names = ", ".join(answer.rewritten_by)
                 return _refused(
                     Reason.PLUGIN_FAILED.value, f"the arguments that {names} gave the call cannot be read"
                 )
-        return made, answer.approval_reason
+        return made, answer.approval_reason, approval_by(answer)
 
     def _policy_reason(self, tool: Tool) -> str:
         for pattern in self.run.claimed.agent.approval.tools:
@@ -302,6 +311,7 @@ class CallMaker:
         )  # fmt: skip
         if policy.HasField("timeout"):
             request.timeout.CopyFrom(policy.timeout)
+        await self.run.run_events.reported()
         try:
             await self._session("RequestApproval", request)
         except MeshError as error:

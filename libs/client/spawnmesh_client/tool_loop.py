@@ -1,18 +1,18 @@
 """The turns of a run whose model works with the tools of a worker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, Message
 from spawnmesh.model_router.v1.generation_pb2 import (
-    FAILOVER_REASON_UNKNOWN,
     STOP_REASON_LENGTH,
     STOP_REASON_REFUSAL,
     Completion,
+    NamedImage,
 )
 from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest, GenerationEvent
 from spawnmesh.transcript.v1 import live_service_pb2 as live
@@ -30,12 +30,22 @@ from spawnmesh_client.drafts import Drafts, Spoken
 from spawnmesh_client.file_descriptions import TRANSCRIPT_DESCRIBE, has_references
 from spawnmesh_client.model_calls import ModelOptions, add_usage, call_model, model_request
 from spawnmesh_client.model_messages import messages_for_model
+from spawnmesh_client.named_images import prompt_with_image, read_named_images
 from spawnmesh_client.run_compaction import DEFAULT_CONTEXT_TOKEN_BUDGET, RunCompactions, fresh_tail
+from spawnmesh_client.run_files import file_names, read_start
 from spawnmesh_client.run_hooks import RunHooks
 from spawnmesh_client.run_stops import NoAnswer, TurnCut
-from spawnmesh_client.run_transcript import close_window, entries_before, open_window, transcript_call
+from spawnmesh_client.run_transcript import (
+    close_window,
+    entries_before,
+    has_entry_after,
+    open_window,
+    transcript_call,
+)
+from spawnmesh_client.side_task import side_task
 from spawnmesh_client.tool_calls import CallMaker
 from spawnmesh_client.tools import Tool
+from spawnmesh_client.turn_effects import add_broken_attempt, add_turn_effects
 from spawnmesh_client.turn_messages import calls_of, text_of
 from spawnmesh_client.unfinished_turn import (
     INTERRUPTED_NOTE,
@@ -195,6 +205,7 @@ class ToolLoop:
 
     async def _generated(self, entries: Sequence[Entry], spoken: Spoken) -> Completion:
         run, request = self.run_context, await self._request(entries)
+        peer = run.mesh.wire.service("model-router")
         await self.hooks.change_request(request)
 
         def take(event: GenerationEvent) -> None:
@@ -204,12 +215,11 @@ class ToolLoop:
 
         for number in range(1, _STREAM_COUNT + 1):
             try:
-                return await call_model(run.mesh.wire.service("model-router"), request, run.usage, take)
+                return await call_model(peer, request, run.usage, run.run_events, take)
             except MeshError as error:
                 if error.reason is not Reason.STREAM_BROKEN or number == _STREAM_COUNT:
                     raise
-                broken = request.earlier_attempts.add(model=spoken.model, stream_broke=True)
-                broken.reason = FAILOVER_REASON_UNKNOWN
+                add_broken_attempt(request, error)
         raise AssertionError("the last attempt returns or raises")
 
     async def _request(self, entries: Sequence[Entry]) -> GenerateRequest:
@@ -217,15 +227,26 @@ class ToolLoop:
         run = self.run_context
         request = model_request(run.claimed, self.options, messages_for_model(entries))
         request.tools.extend(one.declaration for one in self.tools.values())
+        request.named_images.extend(await self._named_images(entries))
         turn = await run.turns.compactions.current_turn(
             entries, run.run_id, self.tools.__contains__, partial(entries_before, run)
         )
-        if turn.answer_count:
-            request.partial_execution.tool_names.extend(turn.tool_names)
-        if turn.epochs - {run.claimed.run.epoch}:
-            model = turn.model or request.model
-            request.earlier_attempts.add(model=model, reason=FAILOVER_REASON_UNKNOWN)
+        await add_turn_effects(request, turn, run.claimed.run.epoch, partial(has_entry_after, run))
         return request
+
+    async def _named_images(self, entries: Sequence[Entry]) -> list[NamedImage]:
+        """Return the images of the workspace that the user's newest message names."""
+        prompt = prompt_with_image(entries)
+        if not prompt:
+            return []
+        workspace, receipt = self.run_context.workspace, self.run_context.session.receipt
+        rel_dir = receipt.rel_dir if receipt is not None else ""
+
+        def read() -> list[NamedImage]:
+            attached = file_names(workspace, rel_dir) if rel_dir else []
+            return read_named_images(prompt, attached, rel_dir, partial(read_start, workspace))
+
+        return await asyncio.to_thread(read)
 
     async def _append_answer(self, answer: Message, *notes: SystemNote) -> tuple[str, Message]:
         """Append an answer and the notes behind it. Return the entry's id and the stored answer.
@@ -346,8 +367,7 @@ class ToolLoop:
         if used.input_token_count > run.usage.input_token_count:
             run.usage.CopyFrom(used)
 
-    @asynccontextmanager
-    async def _written_drafts(self) -> AsyncIterator[None]:
+    def _written_drafts(self) -> AbstractAsyncContextManager[None]:
         """Show answers to watchers during the block. A failure does not harm the run."""
         run = self.run_context
         peer = run.mesh.wire.service("transcript")
@@ -358,16 +378,7 @@ class ToolLoop:
 
         drafts = run.turns.drafts = Drafts(run.turns.drafts.newest_number)
         work = drafts.follow(write, run.session.session_id, run.writer)
-        following = asyncio.create_task(work, name="write drafts")
-        try:
-            yield
-        finally:
-            drafts.close()
-            try:
-                await asyncio.wait({following}, timeout=_LAST_DRAFT_SECONDS)
-            finally:
-                following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        return side_task(work, drafts.close, "write drafts", _LAST_DRAFT_SECONDS)
 
 
 def _said(message: Message) -> str:

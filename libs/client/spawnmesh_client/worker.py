@@ -15,11 +15,12 @@ import signal
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from pathlib import Path
 
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh.session.v1.run_event_pb2 import ReportRunEventsRequest
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_pb2 import Runtime
 from spawnmesh.transcript.v1.transcript_service_pb2 import ReleaseWriterRequest
@@ -33,6 +34,7 @@ from spawnmesh_core.task_group import first_failure
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.repeated_calls import call_again
 from spawnmesh_client.run_context import RunContext, run_context
+from spawnmesh_client.run_events import reported_events
 from spawnmesh_client.run_lease import PASSING, LeaseNotRenewed, RunInterrupted, RunLease
 from spawnmesh_client.run_stops import NoAnswer, RunGivenUp
 from spawnmesh_client.token_peer import TokenPeer
@@ -179,7 +181,8 @@ class Worker:
             lease = RunLease(context, token)
             self._leases.add(lease)
             try:
-                await self._under_lease(context, lease)
+                async with _reporting(context):
+                    await self._under_lease(context, lease)
             except asyncio.CancelledError:
                 await _release(context)
                 raise
@@ -235,6 +238,18 @@ class Worker:
             accepted = await _offer(context, answer)
 
 
+def _reporting(context: RunContext) -> AbstractAsyncContextManager[None]:
+    """Tell the watchers of the session during the block which models failed, and what plugins
+    decided.
+    """
+    peer = context.mesh.wire.service("session")
+
+    async def report(request: ReportRunEventsRequest) -> object:
+        return await call_again(peer, RunServiceStub(peer.channel).ReportRunEvents, request)
+
+    return reported_events(context.run_events, report, context.claimed)
+
+
 async def _called(function: AgentFunction, context: RunContext) -> str:
     """Return the answer of the function. Call it again if its model call was refused, and the
     budgets have room by now.
@@ -268,6 +283,7 @@ async def _offer(context: RunContext, answer: str) -> bool:
         is_last_turn=context.turns.is_last,
     )
     while True:
+        await context.run_events.reported()
         stub = RunServiceStub(peer.channel)
         outcome = await peer.unary(stub.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS)
         if outcome.HasField("accepted"):

@@ -65,7 +65,8 @@ class NoMesh(LocalRefusal):
     def __init__(self) -> None:
         super().__init__(
             Reason.DEPENDENCY_UNAVAILABLE,
-            "no mesh found: run `make up`, or name one with SPAWNMESH_URL",
+            "no mesh found: name one with SPAWNMESH_URL, or start one here with `spawnmesh up`, which the"
+            " package spawnmesh brings",
             facts={"dependency": "mesh"},
         )
 
@@ -93,7 +94,7 @@ def find_endpoints(settings: CommandSettings) -> Endpoints:
         raise NoMesh from None
     except ValidationError:
         raise LocalRefusal(
-            Reason.INVALID_REQUEST, f"{MESH_FILE} cannot be read; `make up` writes it again"
+            Reason.INVALID_REQUEST, f"{MESH_FILE} cannot be read; `spawnmesh up` writes it again"
         ) from None
     targets = {name: target for name, target in found.targets.items() if name in SERVICES and target} | given
     if "session" not in targets:

@@ -132,7 +132,7 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
     for service, target in stack.targets.items():
         table.add_row(service, target)
     if stack.gateway is not None:
-        table.add_row("gateway, for all of them", stack.gateway)
+        table.add_row("gateway, for all of them", f"http://{stack.gateway}")
     if stack.console is not None:
         table.add_row("console, for people", stack.console)
     table.add_row("S3", stack.s3.endpoint.endpoint)

@@ -124,7 +124,7 @@ async def test_a_service_that_is_down_is_named_with_what_to_do(hospital, keys):
     assert line.strip().split(maxsplit=2)[1:] == [
         "hook",
         "does not answer -> start it again, or correct its target;"
-        " `make up` starts it again by itself, and says so",
+        " `spawnmesh up` starts it again by itself, and says so",
     ]
 
 
@@ -134,7 +134,7 @@ async def test_a_mesh_that_is_completely_down_is_to_be_started(hospital, keys):
     findings = await hospital.findings(keys)
 
     assert {findings[name]["advice"] for name in hospital.targets} == {
-        "start it with `make up`, or correct its target"
+        "start it with `spawnmesh up`, or correct its target"
     }
 
 

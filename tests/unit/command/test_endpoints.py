@@ -89,7 +89,7 @@ def test_without_a_mesh_the_advice_is_to_start_or_name_one(tmp_path, content):
     if content is not None:
         (tmp_path / "mesh.json").write_text(content)
 
-    with pytest.raises(NoMesh, match="make up"):
+    with pytest.raises(NoMesh, match="spawnmesh up"):
         find_endpoints(CommandSettings(data=tmp_path))
 
 

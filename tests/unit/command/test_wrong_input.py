@@ -172,4 +172,5 @@ def test_url_that_is_none_is_refused_by_the_name_of_its_variable(
     result = invoke("--data", str(tmp_path), "sessions")
 
     assert result.exit_code == 1
-    assert result.stderr == "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_URL\n"
+    told = "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_URL, which is http://host:port or"
+    assert result.stderr == f"{told} https://host\n"

@@ -13,7 +13,7 @@ _HIDDEN_FACTS = ("dependency", "resource", "id")  # The message names them alrea
 _RENEW = "make another with `spawnmesh token` and set SPAWNMESH_TOKEN to it"
 _SMALLER = "send fewer or smaller files, or have the tenant's limits raised"
 _ADVICE = {
-    Reason.DEPENDENCY_UNAVAILABLE: "`spawnmesh doctor` shows what is down; `make up` starts a mesh here",
+    Reason.DEPENDENCY_UNAVAILABLE: "`spawnmesh doctor` shows what is down; `spawnmesh up` starts a mesh here",
     Reason.DRAINING: "try again",
     Reason.DEADLINE_EXCEEDED: "`spawnmesh doctor` shows what is slow or down",
     Reason.TOKEN_INVALID: _RENEW,

@@ -22,6 +22,8 @@ from spawnmesh_command.endpoints import Endpoints, LocalRefusal, find_endpoints,
 from spawnmesh_command.settings import CommandSettings
 
 T = TypeVar("T")
+_FORMS = {"url": ", which is http://host:port or https://host"}
+"""The forms of settings whose value may hold a secret, so that no message shows it."""
 _SURROGATES = ("\ud800", "\udfff")
 """Bytes of an argument that are not UTF-8 become such characters."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -86,7 +88,7 @@ def malformed(error: ValidationError | SettingsError, prefix: str, *options: str
     for name, why in places:
         if name in options:
             return LocalRefusal(Reason.INVALID_REQUEST, f"--{name} {why}")
-    fields = ", ".join(f"{prefix}{name}".upper() for name, _ in places)
+    fields = ", ".join(f"{prefix}{name}".upper() + _FORMS.get(name, "") for name, _ in places)
     return LocalRefusal(
         Reason.INVALID_REQUEST, f"settings cannot be read: {fields or 'they exclude each other'}"
     )

@@ -32,6 +32,9 @@ def print_sessions(sessions: Sequence[Session], now: datetime) -> None:
 
     A column that is empty in every row is left out, and so are some in a narrow terminal.
     """
+    if not sessions:
+        print("no sessions")
+        return
     table = Table(box=None, pad_edge=False)
     rows = [_row(one, now) for one in sessions]
     left_out = _WIDE_ONLY if console().width < _WIDE_CHARS else ()

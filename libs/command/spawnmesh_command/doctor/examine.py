@@ -135,15 +135,15 @@ async def _service(mesh: WireMesh, name: str) -> Finding:
         return await _contract(name, peer.channel)
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return Finding(name, False, _NO_ANSWER, "start it with `make up`, or correct its target")
+            return Finding(name, False, _NO_ANSWER, "start it with `spawnmesh up`, or correct its target")
         return Finding(name, False, _SOMETHING_ELSE, "correct its target")
 
 
 def _advised(services: list[Finding]) -> list[Finding]:
-    """Adapt the advice: `make up` starts a complete mesh, but not while a part of one runs."""
+    """Adapt the advice: `spawnmesh up` starts a complete mesh, but not while a part of one runs."""
     if not any(one.ok for one in services):
         return services
-    again = "start it again, or correct its target; `make up` starts it again by itself, and says so"
+    again = "start it again, or correct its target; `spawnmesh up` starts it again by itself, and says so"
     return [replace(one, advice=again) if one.detail == _NO_ANSWER else one for one in services]
 
 

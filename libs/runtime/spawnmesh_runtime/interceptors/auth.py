@@ -59,11 +59,7 @@ def authorized_calls(
         kind = caller.kind
         if kind not in callers or (kind is CallerKind.SERVICE and caller.service not in services):
             if not _acts_as_admin(caller, policy):
-                raise MeshError(
-                    Reason.CALLER_NOT_ALLOWED,
-                    "this kind of caller may not call this RPC",
-                    facts={"caller": kind.value, "method": f"{method.service}/{method.name}"},
-                )
+                raise _not_allowed(caller, method)
             tenant_id = caller.tenant_id
             caller = replace(caller, kind=CallerKind.ADMIN, tenant_id="", client_tenant_id=tenant_id)
             call.caller = caller
@@ -78,6 +74,18 @@ def authorized_calls(
         return await inner(call)
 
     return step
+
+
+def _not_allowed(caller: Caller, method: ServedMethod) -> MeshError:
+    policy, kind = method.policy, caller.kind
+    caller_text = f"the service {caller.service}" if kind is CallerKind.SERVICE else f"a token of kind {kind}"
+    kinds = sorted(policy.callers - {CallerKind.SERVICE})
+    allowed = ", ".join([*kinds, *(f"service {name}" for name in sorted(policy.services))])
+    return MeshError(
+        Reason.CALLER_NOT_ALLOWED,
+        f"{caller_text} may not call {method.name}, which is for {allowed or 'no caller'}",
+        facts={"caller": kind.value, "method": f"{method.service}/{method.name}"},
+    )
 
 
 def is_revoked(caller: Caller, policy: CallPolicy, revoked: RevokedTokens) -> bool:

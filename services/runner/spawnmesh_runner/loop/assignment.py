@@ -9,6 +9,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh_client.drafts import Drafts
 from spawnmesh_client.run_compaction import DEFAULT_CONTEXT_TOKEN_BUDGET, RunCompactions, fresh_tail
+from spawnmesh_client.run_events import RunEvents
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runner.clients.peers import Peers
@@ -18,7 +19,6 @@ from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.lost_files import LostFiles
-from spawnmesh_runner.loop.run_events import RunEvents
 from spawnmesh_runner.tools.calling.registry import BUILT_IN
 from spawnmesh_runner.tools.calling.tool import AnyTool
 from spawnmesh_runner.tools.fetch_files import FETCH_FILES

@@ -5,11 +5,11 @@ from contextlib import AbstractAsyncContextManager
 from spawnmesh.transcript.v1 import live_service_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_client.drafts import Drafts
+from spawnmesh_client.side_task import side_task
 from spawnmesh_runtime.telemetry import continue_trace, unrecorded_traceparent
 
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import CALL_SECONDS
-from spawnmesh_runner.loop.side_task import side_task
 
 _LAST_CALL_SECONDS = 0.2
 

@@ -3,11 +3,13 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_calls.wire_reasons import reason_number
+from spawnmesh_client.run_events import reported_events
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
@@ -40,7 +42,6 @@ from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
 from spawnmesh_runner.loop.parked_span import note_parked
 from spawnmesh_runner.loop.run_changes import RunChanges
-from spawnmesh_runner.loop.run_events import reported_events
 from spawnmesh_runner.loop.writer_claim import acquire_writer, release_writer
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runner.tools.calling.mcp_servers import open_mcp_servers
@@ -191,10 +192,11 @@ async def _work(
             await fetch_attachments(assignment)
             # The servers find the files in the workspace.
             async with open_mcp_servers(servers, workspace, sandbox, settings.max_workspace_bytes) as offered:
+                report = partial(call_with_retry, peers.session, peers.runs.ReportRunEvents)
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
                 async with (
                     written_drafts(assignment.drafts, peers, assignment.session_id, assignment.writer),
-                    reported_events(assignment.run_events, peers, claimed),
+                    reported_events(assignment.run_events, report, claimed),
                 ):
                     await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
 

@@ -9,6 +9,7 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_client.drafts import Spoken
+from spawnmesh_client.turn_effects import add_broken_attempt
 from spawnmesh_client.turn_messages import calls_of, text_of, without_calls
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
@@ -20,7 +21,7 @@ from spawnmesh_runner.domain.failure import ModelCallTimedOut
 from spawnmesh_runner.domain.reasons import PEER_UNAVAILABLE
 from spawnmesh_runner.loop.assignment import Assignment, seconds_left
 from spawnmesh_runner.loop.hooks import dispatch_prompt_hooks
-from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt, failover_reason
+from spawnmesh_runner.loop.prompt import build_prompt
 
 # The session service ends a run whose time is over, with TIMED_OUT. If the model call gave up
 # first, the run would end with a failure instead.
@@ -99,9 +100,7 @@ async def _generate_once(
             async for answer in answers:
                 for event in answer.events:
                     spoken.take(event)
-                    if event.HasField("attempt_failed"):
-                        failed = event.attempt_failed
-                        assignment.run_events.add_failure(failed.model, failed.reason, failed.http_status)
+                    assignment.run_events.add_failed_attempt(event)
                     if event.HasField("attempt_started"):
                         model = event.attempt_started.model
                         had_its_time = monotonic_seconds() < late_at
@@ -109,9 +108,7 @@ async def _generate_once(
                         completion = event.completion
     except MeshError as error:
         assignment.add_usage(_usage_in(error))
-        if error.reason is Reason.STREAM_BROKEN:
-            reason = failover_reason(error.facts.get("failover_reason"))
-            assignment.run_events.add_failure(str(error.facts.get("model") or model), reason)
+        assignment.run_events.add_broken_stream(error, model)
         if error.reason is Reason.DEADLINE_EXCEEDED and had_its_time:
             assignment.run_events.add_failure(model, generation_pb2.FAILOVER_REASON_TIMEOUT)
             raise ModelCallTimedOut(error) from error

@@ -1,7 +1,6 @@
 """Hooks of a run: dispatch prompts, models and tool calls to plugins; publish events."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,7 +9,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import event_pb2, run_hook_service_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
-from spawnmesh.session.v1.run_event_pb2 import ChangedPrompt, ChosenModel
+from spawnmesh_client.run_events import approval_by, decided_call
 from spawnmesh_client.run_hooks import DISPATCH_SECONDS, RunHooks
 from spawnmesh_client.unfinished_turn import OpenCall
 from spawnmesh_core.errors import MeshError, is_transient
@@ -20,7 +19,6 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import redact_files, restore_files
-from spawnmesh_runner.loop.run_events import chosen_model, decided_call
 from spawnmesh_runner.tools.calling.call import BLOCKED, ToolOutcome, refusal
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 
@@ -56,14 +54,15 @@ def run_hooks(assignment: Assignment) -> RunHooks:
         stub: Any = peers.hooks if rpc == "PublishEvents" else peers.run_hooks
         return await call_with_retry(peers.hook, getattr(stub, rpc), request, timeout_seconds=timeout_seconds)
 
-    def report(plugins: Sequence[str], decided: ChosenModel | ChangedPrompt) -> None:
-        if isinstance(decided, ChosenModel):
-            assignment.run_events.add_decision(plugins, chosen_model=chosen_model(decided.model))
-        else:
-            assignment.run_events.add_decision(plugins, changed_prompt=decided)
-
     agent_id = assignment.claimed.agent.agent_id
-    return RunHooks(assignment.session_id, assignment.run_id, agent_id, call, assignment.active_hooks, report)
+    return RunHooks(
+        assignment.session_id,
+        assignment.run_id,
+        agent_id,
+        call,
+        assignment.active_hooks,
+        assignment.run_events.add_turn_decision,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +123,20 @@ async def dispatch_before_tool_call(
     if answer.decision.HasField("block"):
         report(answer.decided_by, blocked_call=decided_call(call.name))
         return refusal(BLOCKED, answer.decision.block.reason)
-    approval_by = _approval_by(answer)
+    wanted_by = approval_by(answer)
     if not answer.decision.HasField("rewrite"):
-        return AllowedCall(call, answer.approval_reason, approval_by)
+        return AllowedCall(call, answer.approval_reason, wanted_by)
     try:
         rewritten = restore_files(json.loads(answer.decision.rewrite.arguments_json), arguments, redacted)
         if rewritten != arguments:
             call = replace_arguments(call, rewritten, rewrittenBy=list(answer.rewritten_by))
             report(answer.rewritten_by, rewritten_call=decided_call(call.name))
-        return AllowedCall(call, answer.approval_reason, approval_by)
+        return AllowedCall(call, answer.approval_reason, wanted_by)
     except (ValueError, TypeError, RecursionError):
         plugins = ", ".join(answer.rewritten_by)
         return refusal(
             Reason.PLUGIN_FAILED.value, f"the arguments that {plugins} gave the call cannot be read"
         )
-
-
-def _approval_by(answer: run_hook_service_pb2.DispatchBeforeToolCallResponse) -> tuple[str, ...]:
-    """Return the plugins that want an approval. Each plugin has given one answer."""
-    if not answer.approval_reason:
-        return ()
-    return tuple(plugin for plugin in answer.decided_by if plugin not in answer.rewritten_by)
 
 
 async def publish_tool_outcome(

@@ -8,6 +8,7 @@ from functools import partial
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1.approval_pb2 import APPROVAL_STATE_WITHDRAWN, TakeDecisionResponse
+from spawnmesh_client.run_events import decided_call
 from spawnmesh_client.unfinished_turn import OpenCall
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
@@ -28,7 +29,6 @@ from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.budget import await_budget
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
 from spawnmesh_runner.loop.parked_span import note_parked
-from spawnmesh_runner.loop.run_events import decided_call
 from spawnmesh_runner.loop.transcript_appends import append_message
 from spawnmesh_runner.tools.ask_user import ASK_USER
 from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call, refusal

@@ -4,39 +4,32 @@ from collections.abc import AsyncGenerator
 
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_client import transcript_pages
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
 
 
-async def entries_before(
+def entries_before(
     assignment: Assignment, before_seq: int, wanted: entry_pb2.EntryFilter, *, page_size: int = 0
 ) -> AsyncGenerator[entry_pb2.Entry, None]:
     """Yield the wanted entries before a seq, newest first. 0 means from the end."""
-    request = pb.ListEntriesRequest(
-        session_id=assignment.session_id, before_seq=before_seq, filter=wanted, page_size=page_size
+    return transcript_pages.entries_before(
+        _pages_of(assignment), assignment.session_id, before_seq, wanted, page_size
     )
-    while True:
-        page = await _next_page(assignment, request)
-        for entry in reversed(page.entries):
-            yield entry
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
 
 
 async def has_entry_after(assignment: Assignment, after_seq: int, wanted: entry_pb2.EntryFilter) -> bool:
     """Return whether the transcript has a wanted entry after a seq."""
-    request = pb.ListEntriesRequest(
-        session_id=assignment.session_id, after_seq=after_seq, filter=wanted, page_size=1
+    return await transcript_pages.has_entry_after(
+        _pages_of(assignment), assignment.session_id, after_seq, wanted
     )
-    while True:
-        page = await _next_page(assignment, request)
-        if page.entries or not page.next_page_token:
-            return bool(page.entries)
-        request.page_token = page.next_page_token
 
 
-async def _next_page(assignment: Assignment, request: pb.ListEntriesRequest) -> pb.ListEntriesResponse:
+def _pages_of(assignment: Assignment) -> transcript_pages.ListEntries:
     peers = assignment.peers
-    return await call_with_retry(peers.transcript, peers.transcripts.ListEntries, request)
+
+    async def list_entries(request: pb.ListEntriesRequest) -> pb.ListEntriesResponse:
+        return await call_with_retry(peers.transcript, peers.transcripts.ListEntries, request)
+
+    return list_entries

@@ -8,7 +8,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_runner.loop.named_images import MAX_IMAGE_BYTES, MAX_TOTAL_BYTES
+from spawnmesh_client.named_images import MAX_IMAGE_BYTES, MAX_TOTAL_BYTES
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.fixtures import PNG, World, image_block

@@ -8,9 +8,9 @@ import pytest
 from spawnmesh.hook.v1 import decision_pb2, event_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.session.v1 import run_event_pb2
+from spawnmesh_client import run_events
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runner.loop import run_events
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner

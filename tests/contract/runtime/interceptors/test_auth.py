@@ -74,6 +74,8 @@ async def test_kind_of_caller_outside_the_policy_is_not_allowed(
     code, error = await refusal(ask, served.target, token)
     assert (code, error.reason) == ("PERMISSION_DENIED", Reason.CALLER_NOT_ALLOWED)
     assert error.facts["caller"] == kind
+    assert error.message.startswith(f"a token of kind {kind} may not call ")
+    assert ", which is for service " in error.message
     assert served.plugin.seen == []
 
 

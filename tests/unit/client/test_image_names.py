@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_runner.domain.image_names import mime_type_of, named_paths, names_image
+from spawnmesh_client.image_names import mime_type_of, named_paths, names_image
 
 ATTACHED = ("a.png", "my chart.PNG", "notes.txt", "图.webp")
 

@@ -2,7 +2,7 @@
 
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.session.v1 import run_event_pb2 as pb
-from spawnmesh_runner.loop.run_events import RunEvents, chosen_model, decided_call
+from spawnmesh_client.run_events import RunEvents, chosen_model, decided_call
 
 TIMEOUT = generation_pb2.FAILOVER_REASON_TIMEOUT
 

@@ -3,12 +3,11 @@ it.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
-import structlog
-
-log = structlog.get_logger()
+_log = logging.getLogger("spawnmesh_client.side_task")
 
 
 @asynccontextmanager
@@ -29,4 +28,4 @@ async def side_task(
             task.cancel()
         (ended,) = await asyncio.gather(task, return_exceptions=True)
         if isinstance(ended, Exception):
-            log.error("side_task_failed", task=name, exc_info=ended)
+            _log.error("failed to %s", name, exc_info=ended)

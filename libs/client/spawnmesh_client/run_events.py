@@ -1,29 +1,36 @@
-"""Tell the watchers of the session which models failed and what plugins decided."""
+"""Tell the watchers of a session which models failed and what plugins decided.
+
+The runner and the workers of this client report the same events, each with its own calls.
+"""
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
-import structlog
+from spawnmesh.hook.v1.run_hook_service_pb2 import DispatchBeforeToolCallResponse
 from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1.model_router_service_pb2 import GenerationEvent
 from spawnmesh.session.v1 import run_event_pb2 as pb
 from spawnmesh.session.v1.run_service_pb2 import ClaimedRun
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runner.clients.peers import Peers
-from spawnmesh_runner.clients.retry import call_with_retry
-from spawnmesh_runner.loop.side_task import side_task
+from spawnmesh_client.side_task import side_task
+from spawnmesh_client.turn_effects import failover_reason
 
 _MAX_IN_CALL = 32
 # A run waits so long for reports that are under way, before it is given up or ends.
 _LAST_CALL_SECONDS = 1.0
 _PREFIX = "FAILOVER_REASON_"
 _MAX_NAME_BYTES, _MAX_STATUS, _MAX_PLUGINS = 256, 999, 64
+_log = logging.getLogger("spawnmesh_client.run_events")
 
-log = structlog.get_logger()
+Report = Callable[[pb.ReportRunEventsRequest], Awaitable[object]]
+"""Calls ReportRunEvents, and may repeat it."""
 
 
 class RunEvents:
@@ -49,11 +56,33 @@ class RunEvents:
         )
         self._add(pb.RunEvent(model_failure=failure))
 
+    def add_failed_attempt(self, event: GenerationEvent) -> None:
+        """Add the failure that the router tells of while it makes a call, if the event is one."""
+        if event.HasField("attempt_failed"):
+            failed = event.attempt_failed
+            self.add_failure(failed.model, failed.reason, failed.http_status)
+
+    def add_broken_stream(self, error: MeshError, model: str) -> None:
+        """Add the failure of the model whose stream broke, if the error says so.
+
+        `model` is the one of the newest attempt, for an error that names none.
+        """
+        if error.reason is Reason.STREAM_BROKEN:
+            reason = failover_reason(error.facts.get("failover_reason"))
+            self.add_failure(str(error.facts.get("model") or model), reason)
+
     def add_decision(self, plugins: Sequence[str], **decision: Any) -> None:
         """Add what these plugins decided, a field of `HookDecision`, which is reported soon."""
         if plugins:
             decided = pb.HookDecision(plugins=plugins[:_MAX_PLUGINS], **decision)
             self._add(pb.RunEvent(hook_decision=decided))
+
+    def add_turn_decision(self, plugins: Sequence[str], decided: pb.ChosenModel | pb.ChangedPrompt) -> None:
+        """Add what these plugins decided about the request of a turn."""
+        if isinstance(decided, pb.ChosenModel):
+            self.add_decision(plugins, chosen_model=chosen_model(decided.model))
+        else:
+            self.add_decision(plugins, changed_prompt=decided)
 
     def _add(self, event: pb.RunEvent) -> None:
         self._events.append(event)
@@ -75,7 +104,7 @@ class RunEvents:
         self._is_closed = True
         self._changed.set()
 
-    async def report(self, peers: Peers, claimed: ClaimedRun) -> None:
+    async def report(self, call: Report, claimed: ClaimedRun) -> None:
         """Report events until `close`. Those that cannot be reported are lost."""
         number = claimed.run.reported_event_count + 1
         while self._events or not self._is_closed:
@@ -88,19 +117,19 @@ class RunEvents:
                 )
                 number += len(batch)
                 try:
-                    await call_with_retry(peers.session, peers.runs.ReportRunEvents, request)
+                    await call(request)
                 except MeshError as error:
                     raise_if_cancelled()
-                    log.info("run_events_not_reported", reason=error.reason.value)
+                    _log.info("events of the run were not reported: %s", error.reason.value)
             self._settled.set()
 
 
 def reported_events(
-    events: RunEvents, peers: Peers, claimed: ClaimedRun
+    events: RunEvents, call: Report, claimed: ClaimedRun
 ) -> AbstractAsyncContextManager[None]:
     """Report the events of the run during the block."""
     return side_task(
-        events.report(peers, claimed), events.close, "report events of the run", _LAST_CALL_SECONDS
+        events.report(call, claimed), events.close, "report events of the run", _LAST_CALL_SECONDS
     )
 
 
@@ -112,6 +141,13 @@ def chosen_model(name: str) -> pb.ChosenModel:
 def decided_call(tool_name: str) -> pb.DecidedCall:
     """Return that a call of the tool was decided about."""
     return pb.DecidedCall(tool_name=_printable(tool_name))
+
+
+def approval_by(answer: DispatchBeforeToolCallResponse) -> tuple[str, ...]:
+    """Return the plugins that want an approval of the call. Each plugin has given one answer."""
+    if not answer.approval_reason:
+        return ()
+    return tuple(plugin for plugin in answer.decided_by if plugin not in answer.rewritten_by)
 
 
 def _printable(name: str) -> str:
