@@ -19,14 +19,21 @@ LONG_SECONDS = 1.0
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "long_tests.txt"
-# The main job from end to end is worth its time in every run, and so is the way of a new user to an
-# answer: by a program in Python, in TypeScript and with curl.
+# The main job from end to end is worth its time in every run. So are the way of a new user to an
+# answer, by a program in Python, in TypeScript and with curl, and the rules of the whole repository.
 _ALWAYS = (
+    "tests/deploy/test_chart.py::test_helm_lint_finds_nothing",
     "tests/mesh/test_demo.py::test_one_trace_shows_every_service_and_the_calls_between_them",
     "tests/mesh/test_first_answer.py::test_python_program_streams_an_answer",
     "tests/mesh/test_first_answer.py::test_typescript_program_streams_an_answer",
     "tests/mesh/test_http_howto.py::test_commands_work_as_they_are_typed",
     "tests/mesh/test_readme.py::test_commands_work_as_they_are_typed",
+    "tests/mesh/test_tutorial.py::test_every_block_works_and_prints_what_the_page_says",
+    "tests/unit/docs/test_references.py::test_programs_find_every_page_as_markdown",
+    "tests/unit/postgres/test_single_shard.py::test_no_statement_reads_distributed_tables_of_every_tenant",
+    "tests/unit/protos/test_breaking_changes.py::test_contracts_do_not_break_the_baseline",
+    "tests/unit/test_dead_code.py::test_every_statement_is_run_by_the_module_beside_it",
+    "tests/unit/test_dead_code.py::test_private_names_of_libraries_are_used_in_workarounds_alone",
 )
 # Their calls are short, and the work that they look at takes long.
 _LONG_FIXTURES = ("tests/mesh/test_dashboards.py::",)

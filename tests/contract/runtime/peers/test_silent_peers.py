@@ -230,6 +230,6 @@ async def test_stream_is_looked_after_when_it_is_silent_for_longer_than_it_may_b
         link.hold()
         method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
         with pytest.raises(MeshError):
-            async for _ in peer.stream(method, READ, timeout_seconds=2, quiet_seconds=quiet_seconds):
+            async for _ in peer.stream(method, READ, timeout_seconds=0.7, quiet_seconds=quiet_seconds):
                 pass
     assert bool(looks) is is_asked
