@@ -98,6 +98,7 @@ EVERY_TENANT: Mapping[str, Mapping[str, Kind]] = {
         "attempts_left": Kind.COUNTER,
         "leased": Kind.STATE,
         "parked": Kind.STATE,
+        "park_time": Kind.TIME,
         "for_budget": Kind.STATE,
         "epoch": Kind.COUNTER,
         "runtime": Kind.STATE,

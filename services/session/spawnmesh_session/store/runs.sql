@@ -85,7 +85,7 @@ from _spawnmesh_channels c cross join unnest(array[%(tenant_id)s, '*']) scope
 select * from sessions
 where tenant_id = %(tenant_id)s and delete_time is null
   and session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
-for update
+for no key update
 
 -- name: lock_parent_of_run
 -- Locks the parent of the run's session until the transaction ends. The parent of a session never
@@ -97,7 +97,7 @@ where tenant_id = %(tenant_id)s and delete_time is null
       where tenant_id = %(tenant_id)s
         and session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
   )
-for update
+for no key update
 
 -- name: list_killed_runs
 -- Takes no lock. Killed runs that a runner held, in the order in which they were queued. Index:

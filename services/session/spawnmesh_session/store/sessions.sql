@@ -10,14 +10,16 @@ left join lateral (
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
 
 -- name: lock_session
--- Locks the session until the transaction ends. Index: sessions_pkey.
+-- Locks the session until the transaction ends. As every lock of a session, it lets others write
+-- rows that refer to the session: PostgreSQL checks such a reference also when a transaction updates
+-- a row twice, and would wait for the lock. Index: sessions_pkey.
 select * from sessions
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null
-for update
+for no key update
 
 -- name: lock_session_or_deleted
 -- As lock_session, also for a deleted session. Index: sessions_pkey.
-select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s for update
+select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s for no key update
 
 -- name: lock_family
 -- Locks the session and the descendants that exist when the statement begins, parents first.
@@ -38,13 +40,13 @@ select session_id, state from sessions
 where tenant_id = %(tenant_id)s and session_id = any (array(select f.session_id from family f))
   and delete_time is null
 order by cardinality(ancestor_ids), session_id
-for update
+for no key update
 
 -- name: lock_members
 -- Locks the sessions, parents first, in the order of lock_family. Index: sessions_pkey.
 select session_id from sessions
 where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
-order by cardinality(ancestor_ids), session_id for update
+order by cardinality(ancestor_ids), session_id for no key update
 
 -- name: close_session
 -- Locks the session. Returns no row, and does nothing, if it was not active. Index: sessions_pkey.
@@ -95,7 +97,7 @@ select session_id from sessions
 where tenant_id = %(tenant_id)s and end_time between '-infinity' and now() - %(archive_after)s::interval
   and archive_time is null and delete_time is null
 order by end_time limit %(limit)s
-for update skip locked
+for no key update skip locked
 
 -- name: list_sessions_to_delete
 -- Locks the sessions, and skips those that are locked. A page after the session that ended at
@@ -104,7 +106,7 @@ select session_id, end_time from sessions
 where tenant_id = %(tenant_id)s and end_time between '-infinity' and now() - %(delete_after)s::interval
   and delete_time is null and (end_time, session_id) > (%(after_time)s::timestamptz, %(after_id)s)
 order by end_time, session_id limit %(limit)s
-for update skip locked
+for no key update skip locked
 
 -- name: list_parents
 -- Takes no lock. Those of the sessions that have a child which is not deleted.

@@ -101,7 +101,7 @@ select * from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 -- Locks the parent until the transaction ends. Index: sessions_pkey.
 select * from sessions
 where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and delete_time is null
-for update
+for no key update
 
 -- name: get_agent_of_parent
 -- Takes no lock. Index: agents_pkey, sessions_pkey.

@@ -12,7 +12,9 @@ from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
 from spawnmesh_session.domain.job_kinds import EXPIRE_MODEL_CALL
+from spawnmesh_session.store import sessions
 
 from tests.support.session.budgets import QUEUED, WAITING, Spending, wake
 from tests.support.session.calls import fail, send
@@ -177,6 +179,19 @@ async def test_AdmitModelCall__a_repeat_counts_once(mesh: Mesh) -> None:
     await spending.record(call_id, tokens=7, cost=2)
     used = (await spending.budget(held.session.session_id)).usage
     assert (used.model_call_count, used.token_count, used.cost_micros) == (1, 7, 2)
+
+
+async def test_AdmitModelCall__does_not_wait_for_a_transaction_that_locks_the_session(
+    mesh: Mesh, session_database: Database
+) -> None:
+    """Such a transaction may wait for the budget, which the call has locked: a deadlock."""
+    spending = Spending(mesh)
+    held = await spending.held_run(max_model_call_count=3)
+    async with session_database.transaction(mesh.tenant) as other:
+        assert await sessions.lock_session(other, mesh.tenant, held.session.session_id)
+        async with asyncio.timeout(60):
+            await spending.admit(held)
+    assert (await spending.budget(held.session.session_id)).usage.model_call_count == 1
 
 
 async def test_AdmitModelCall__calls_of_a_run_at_the_same_time_count_with_the_most_they_may_use(

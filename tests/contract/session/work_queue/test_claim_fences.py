@@ -78,7 +78,7 @@ async def waiting_claims(postgres: Any) -> int:
     """Return how many transactions wait for a lock in a statement of a claim."""
     query = """
         select count(*) as waiting from pg_stat_activity
-        where wait_event_type = 'Lock' and query like '%%select * from sessions%%for update%%'"""
+        where wait_event_type = 'Lock' and query like '%%select * from sessions%%for no key update%%'"""
     [found] = await rows(postgres, query)
     return int(found["waiting"])
 
