@@ -2,14 +2,15 @@
 JSON line for each metric into the first file. Then it names the metrics that are slower than those
 in the second file, which an earlier run wrote.
 
-The exit code is 1 if something costs more than its bound allows. It does not depend on the earlier
-run: on a busy machine, some metric is always slower.
+The exit code is 1 if something costs more than its bound allows, or an area cannot be measured. It
+does not depend on the earlier run: on a busy machine, some metric is always slower.
 """
 
 import argparse
 import importlib
 import sys
 import tempfile
+import traceback
 from contextlib import AsyncExitStack
 from pathlib import Path
 from pkgutil import iter_modules
@@ -41,15 +42,23 @@ def areas() -> list[str]:
     return sorted(name for name in found if name not in _NOT_AREAS)
 
 
-async def measure(names: list[str]) -> list[Metric]:
-    """Measure the areas one after the other on one mesh, and delete its data afterward."""
+async def measure(names: list[str]) -> tuple[list[Metric], list[str]]:
+    """Measure the areas one after the other on one mesh, and delete its data afterward.
+
+    Returns the metrics, and the areas that failed: the others are measured all the same.
+    """
+    failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="spawnmesh-bench-", ignore_cleanup_errors=True) as folder:
         async with AsyncExitStack() as exits:
             bench = Bench(Path(folder) / "data", _tell, exits)
             for name in names:
                 _tell(f"measuring {name}")
-                await importlib.import_module(f"tests.bench.{name}").run(bench)
-            return bench.metrics
+                try:
+                    await importlib.import_module(f"tests.bench.{name}").run(bench)
+                except Exception:  # noqa: BLE001 - it may be any defect of an area.
+                    traceback.print_exc()
+                    failed.append(name)
+            return bench.metrics, failed
 
 
 def show(metrics: list[Metric]) -> None:
@@ -78,15 +87,16 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="name what is slower than in this earlier --out file")
     given = parser.parse_args()
     earlier = read_metrics(given.against) if given.against else None
-    metrics = run_process(measure([given.area] if given.area else areas()))
+    metrics, failed = run_process(measure([given.area] if given.area else areas()))
     show(metrics)
     if given.out:
         given.out.write_text("".join(metric.line() + "\n" for metric in metrics))
     if earlier is not None:
         _compare(metrics, earlier, given.against)
     over = [metric.name for metric in metrics if metric.is_over]
-    if over:
-        sys.exit(f"over their bounds: {', '.join(over)}")
+    problems = [("not measured", failed), ("over their bounds", over)]
+    if lines := [f"{problem}: {', '.join(names)}" for problem, names in problems if names]:
+        sys.exit("\n".join(lines))
 
 
 def _compare(metrics: list[Metric], earlier: dict[str, Metric], file: Path) -> None:

@@ -20,6 +20,7 @@ from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE, BeforeA
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_plugin import Handlers, go_on, hook
@@ -32,7 +33,6 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.floors import commit_floor
 from tests.bench.harness import Bench, Metric, Samples, Work
-from tests.support import tenancy
 
 ROUNDS = 400
 WARM_UP = 40
@@ -130,8 +130,8 @@ def _event() -> BeforeAgentFinalizeEvent:
 
 async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
     tenant = f"bench-hook-{uuid.uuid4().hex[:12]}"
-    with impersonate(tenant):
-        await tenancy.prepare(peer, 1)
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(tenant)
     with use_token(stack.client_token(tenant)):
         for number, endpoint in enumerate(endpoints):
             plugin = pb.Plugin(
