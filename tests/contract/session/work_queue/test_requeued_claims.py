@@ -29,9 +29,7 @@ from tests.support.session.worker import components_of, work_once
 from tests.support.waiting import eventually
 
 _LOCK = "select from session.sessions where tenant_id = %s and session_id = any (%s) for update"
-_WAITING = (
-    "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%for no key update%'"
-)
+_WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%for no key update%'"
 
 
 @asynccontextmanager
