@@ -11,8 +11,8 @@ where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete
 
 -- name: lock_session
 -- Locks the session until the transaction ends. As every lock of a session, it lets others write
--- rows that refer to the session: PostgreSQL checks such a reference also when a transaction updates
--- a row twice, and would wait for the lock. Index: sessions_pkey.
+-- rows that refer to the session. PostgreSQL checks such a reference also when a transaction
+-- updates a row twice, and would wait for the lock. Index: sessions_pkey.
 select * from sessions
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null
 for no key update
