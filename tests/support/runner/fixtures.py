@@ -130,6 +130,7 @@ class ScriptedMesh:
     window_seqs: list[int] = field(default_factory=list)
     closed_window_count: int = 0
     claim_sizes: list[int] = field(default_factory=list)
+    claim_waits: list[int] = field(default_factory=list)
     claimed_by: list[str] = field(default_factory=list)
     reserved: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
@@ -268,6 +269,7 @@ class _Runs(PublishFiles, ReportRunEvents, run_grpc.RunServiceServicer):
     async def ClaimRuns(self, request: run_pb.ClaimRunsRequest, context: Any) -> run_pb.ClaimRunsResponse:
         self.mesh.refuse_if_scripted("ClaimRuns")
         self.mesh.claim_sizes.append(request.max_run_count)
+        self.mesh.claim_waits.append(request.wait.seconds)
         self.mesh.reserved.append(request.reserved_run_count)
         try:
             async with asyncio.timeout(request.wait.ToMilliseconds() / 1000):

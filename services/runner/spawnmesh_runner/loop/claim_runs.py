@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
@@ -21,6 +22,8 @@ from spawnmesh_runner.settings import RunnerSettings
 log = structlog.get_logger()
 
 _RESPONSE_SECONDS = 10.0
+# The pause between claims while only reserved places are free, unless a run ends.
+_RESERVED_PAUSE_SECONDS = 0.25
 # The pause between warnings while runs cannot be claimed for the same reason.
 _WARN_AGAIN_SECONDS = 60.0
 
@@ -97,28 +100,46 @@ async def _claim_forever(
             has_capacity.clear()
             await has_capacity.wait()
         await until_room()
-        claimed_runs: Sequence[pb.ClaimedRun] = await attempts(_claim, peers, minter, settings, running)
+        has_capacity.clear()
+        # A claim that waits keeps the number of places that it was made with. So a claim for the
+        # reserved places alone does not wait: more places are free when a run ends.
+        is_for_newcomers = bool(running) and _free_count(running, settings) <= settings.reserved_run_count
+        wait_seconds = 0.0 if is_for_newcomers else settings.claim_wait_seconds
+        claimed_runs: Sequence[pb.ClaimedRun] = await attempts(
+            _claim, peers, minter, settings, running, wait_seconds
+        )
         warned = None
+        if is_for_newcomers and not claimed_runs:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RESERVED_PAUSE_SECONDS):
+                    await has_capacity.wait()
         for claimed in claimed_runs:
             task = group.create_task(execute_one(claimed))
             running.add(task)
             task.add_done_callback(on_end)
 
 
+def _free_count(running: Collection[asyncio.Task[None]], settings: RunnerSettings) -> int:
+    return settings.max_runs - len(running)
+
+
 async def _claim(
-    peers: Peers, minter: TokenMinter, settings: RunnerSettings, running: Collection[asyncio.Task[None]]
+    peers: Peers,
+    minter: TokenMinter,
+    settings: RunnerSettings,
+    running: Collection[asyncio.Task[None]],
+    wait_seconds: float,
 ) -> Sequence[pb.ClaimedRun]:
-    free_count = settings.max_runs - len(running)
     wait = Duration()
-    wait.FromMilliseconds(int(settings.claim_wait_seconds * 1000))
+    wait.FromMilliseconds(int(wait_seconds * 1000))
     request = pb.ClaimRunsRequest(
         runner_id=settings.runner_id,
-        max_run_count=free_count,
+        max_run_count=_free_count(running, settings),
         reserved_run_count=settings.reserved_run_count,
         wait=wait,
     )
     with use_token(minter.runner_token()):
         response = await peers.session.unary(
-            peers.runs.ClaimRuns, request, timeout_seconds=settings.claim_wait_seconds + _RESPONSE_SECONDS
+            peers.runs.ClaimRuns, request, timeout_seconds=wait_seconds + _RESPONSE_SECONDS
         )
     return response.runs

@@ -293,6 +293,21 @@ async def test_ClaimRuns__a_runner_keeps_a_place_for_newcomers(
     assert set(mesh.reserved) == {1}
 
 
+async def test_ClaimRuns__a_claim_for_newcomers_alone_does_not_wait(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """Otherwise the places of runs that end meanwhile would stay free."""
+    mesh.hold_model = asyncio.Event()
+    mesh.answers.append(saying("One."))
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path, max_runs=2, reserved_runs=1, claim_wait_seconds=50):
+        await eventually(lambda: mesh.claim_sizes[1:])
+        mesh.hold_model.set()
+        await eventually(lambda: mesh.claim_sizes[-1] == 2)
+    waits = set(zip(mesh.claim_sizes, mesh.claim_waits, strict=True))
+    assert waits == {(1, 0), (2, 50)}
+
+
 async def test_ReleaseRun__a_run_that_outlasts_the_grace_is_released(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
