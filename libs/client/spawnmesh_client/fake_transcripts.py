@@ -84,6 +84,8 @@ class FakeTranscripts:
             )
         if not appended:
             record = self._written(request.session_id, request.claim)
+            if request.HasField("fence"):
+                _check_window(record, request.claim, request.fence)
             for body in request.entries:
                 entry = record.add_entry(_redacted(body))
                 entry.writer.run_id, entry.writer.epoch = request.claim.run_id, request.claim.epoch
@@ -94,18 +96,14 @@ class FakeTranscripts:
 
     async def OpenWindow(self, request: rpc.OpenWindowRequest, _token: str) -> rpc.OpenWindowResponse:
         record = self._written(request.session_id, request.claim)
-        return rpc.OpenWindowResponse(fence=_fence(record))
+        opened = rpc.OpenWindowResponse(fence=_fence(record))
+        if request.HasField("context"):
+            opened.context.CopyFrom(await self.AssembleContext(request.context, _token))
+        return opened
 
     async def CloseWindow(self, request: rpc.CloseWindowRequest, _token: str) -> rpc.CloseWindowResponse:
         record = self._written(request.session_id, request.claim)
-        for entry in record.entries[request.fence.seq :]:
-            is_own = entry.writer.run_id == request.claim.run_id
-            if not is_own or entry.body.message.role not in (ROLE_ASSISTANT, ROLE_TOOL_RESULT):
-                raise MeshError(
-                    Reason.SESSION_TAKEOVER,
-                    f"entry {entry.seq} is not of this run",
-                    facts={"offending_seq": entry.seq, "cause": "KIND" if is_own else "FOREIGN_WRITER"},
-                )
+        _check_window(record, request.claim, request.fence)
         return rpc.CloseWindowResponse(fence=_fence(record))
 
     async def AssembleContext(
@@ -138,6 +136,17 @@ class FakeTranscripts:
 
 def _fence(record: SessionRecord) -> rpc.Fence:
     return rpc.Fence(incarnation="fake", seq=len(record.entries), chain_hash=_NO_HASH)
+
+
+def _check_window(record: SessionRecord, claim: rpc.WriterClaim, fence: rpc.Fence) -> None:
+    for entry in record.entries[fence.seq :]:
+        is_own = entry.writer.run_id == claim.run_id
+        if not is_own or entry.body.message.role not in (ROLE_ASSISTANT, ROLE_TOOL_RESULT):
+            raise MeshError(
+                Reason.SESSION_TAKEOVER,
+                f"entry {entry.seq} is not of this run",
+                facts={"offending_seq": entry.seq, "cause": "KIND" if is_own else "FOREIGN_WRITER"},
+            )
 
 
 def _is_wanted(entry: Entry, wanted: EntryFilter) -> bool:

@@ -304,12 +304,21 @@ class RunContext:
         """The claim under which the run writes."""
         return transcripts.WriterClaim(run_id=self.run_id, epoch=self.claimed.run.epoch)
 
-    async def append_entries(self, key: str, *entries: EntryBody) -> str:
-        """Append entries once for their key, and return the id of the first."""
+    async def append_entries(
+        self, key: str, *entries: EntryBody, fence: transcripts.Fence | None = None
+    ) -> str:
+        """Append entries once for their key, and return the id of the first.
+
+        With a fence, raise SESSION_TAKEOVER if another writer wrote since then.
+        """
         self.turns.offered = None
         peer = self.mesh.wire.service("transcript")
         request = transcripts.AppendEntriesRequest(
-            session_id=self.session.session_id, claim=self.writer, request_id=key, entries=entries
+            session_id=self.session.session_id,
+            claim=self.writer,
+            request_id=key,
+            entries=entries,
+            fence=fence,
         )
         answer = await call_again(peer, TranscriptServiceStub(peer.channel).AppendEntries, request)
         return str(answer.entries[0].entry_id)

@@ -36,11 +36,12 @@ from spawnmesh_client.run_files import file_names, read_start
 from spawnmesh_client.run_hooks import RunHooks
 from spawnmesh_client.run_stops import NoAnswer, TurnCut
 from spawnmesh_client.run_transcript import (
-    close_window,
     entries_before,
     has_entry_after,
+    holds_window,
     open_window,
     transcript_call,
+    unless_taken_over,
 )
 from spawnmesh_client.side_task import side_task
 from spawnmesh_client.tool_calls import CallMaker
@@ -150,13 +151,11 @@ class ToolLoop:
         run = self.run_context
         await run.read_inbox()
         await self.hooks.refresh()
-        fence = await open_window(run)
-        read = await self._assemble()
+        fence, read = await self._open_window()
         pending = self._pending(read.entries)
         if pending is None and read.compaction_due and await self._compact():
             # In the window before, the summary would count as a takeover.
-            fence = await open_window(run)
-            read = await self._assemble()
+            fence, read = await self._open_window()
         entries = read.entries
         if pending is not None:
             run.turns.offered = pending.entry_id, _said(pending.body.message)
@@ -170,15 +169,16 @@ class ToolLoop:
             raise
         answer = completion.message
         await self.hooks.publish_answer(completion)
-        if not await close_window(run, fence):
-            return None
         if completion.stop_reason == STOP_REASON_REFUSAL:
-            return completion
+            return completion if await holds_window(run, fence) else None
         is_empty = not calls_of(answer) and not text_of(answer).strip()
         if completion.stop_reason == STOP_REASON_LENGTH and is_empty:
-            await self._note_cut_off(entries, answer)
+            await self._note_cut_off(entries, answer, fence)
             return None
-        entry_id, kept = await self._append_answer(answer)
+        appended = await self._close_window(fence, answer)
+        if appended is None:
+            return None
+        entry_id, kept = appended
         opened = [OpenCall(entry_id, index, call) for index, call in enumerate(calls_of(kept))]
         if opened:
             await calls.make(opened)
@@ -200,8 +200,8 @@ class ToolLoop:
                 raise
 
     async def _keep(self, spoken: Spoken, fence: transcripts.Fence) -> None:
-        if spoken.message is not None and await close_window(self.run_context, fence):
-            await self._append_answer(spoken.message, INTERRUPTED_NOTE)
+        if spoken.message is not None:
+            await self._close_window(fence, spoken.message, INTERRUPTED_NOTE)
 
     async def _generated(self, entries: Sequence[Entry], spoken: Spoken) -> Completion:
         run, request = self.run_context, await self._request(entries)
@@ -248,18 +248,26 @@ class ToolLoop:
 
         return await asyncio.to_thread(read)
 
-    async def _append_answer(self, answer: Message, *notes: SystemNote) -> tuple[str, Message]:
+    async def _close_window(
+        self, fence: transcripts.Fence, answer: Message, *notes: SystemNote
+    ) -> tuple[str, Message] | None:
         """Append an answer and the notes behind it. Return the entry's id and the stored answer.
 
-        An answer that the transcript does not keep is stored without the arguments of its calls.
+        Return None if another writer wrote since the fence. An answer that the transcript does not
+        keep is stored without the arguments of its calls.
         """
+        return await unless_taken_over(self.run_context, self._append_answer(fence, answer, *notes))
+
+    async def _append_answer(
+        self, fence: transcripts.Fence, answer: Message, *notes: SystemNote
+    ) -> tuple[str, Message]:
         run, kept = self.run_context, fit_answer(answer)
         key = f"answer:{run.run_id}:{run.claimed.run.epoch}:{run.turns.taken_count}"
         smaller = variants_with_fewer_arguments(kept)
         behind = [EntryBody(system_note=note) for note in notes]
         while True:
             try:
-                return await run.append_entries(key, EntryBody(message=kept), *behind), kept
+                return await run.append_entries(key, EntryBody(message=kept), *behind, fence=fence), kept
             except MeshError as error:
                 if error.reason not in (Reason.INVALID_REQUEST, Reason.ATTACHMENT_CONTENT_IS_MARKER):
                     raise
@@ -267,15 +275,19 @@ class ToolLoop:
                     raise
                 kept = variant
 
-    async def _note_cut_off(self, entries: Sequence[Entry], answer: Message) -> None:
+    async def _note_cut_off(
+        self, entries: Sequence[Entry], answer: Message, fence: transcripts.Fence
+    ) -> None:
         """Append a note, so that the next turn tells the model that its answer was cut off."""
         if cut_off_count(entries, self.run_context.run_id) + 1 >= _MAX_CUT_OFF_COUNT:
+            if not await holds_window(self.run_context, fence):
+                return
             raise NoAnswer(
                 Reason.OUTPUT_LIMIT_REACHED,
                 f"{answer.model} reached its output limit before it said anything,"
                 f" {_MAX_CUT_OFF_COUNT} times in a row",
             )
-        await self._append_answer(answer, OUTPUT_LIMIT_NOTE)
+        await self._close_window(fence, answer, OUTPUT_LIMIT_NOTE)
 
     def _pending(self, entries: Sequence[Entry]) -> Entry | None:
         """Return the answer of a model at the end of the transcript: it was not offered yet."""
@@ -286,22 +298,37 @@ class ToolLoop:
         is_answer = message.role == ROLE_ASSISTANT and bool(message.model) and not calls_of(message)
         return newest if is_answer else None
 
+    async def _open_window(self) -> tuple[transcripts.Fence, transcripts.AssembleContextResponse]:
+        """Return the fence of the transcript, and what the model reads under it."""
+        opened = await open_window(self.run_context, self._context_request())
+        if self._offers_describe(opened.context):
+            opened = await open_window(self.run_context, self._context_request())
+        return opened.fence, opened.context
+
     async def _assemble(self) -> transcripts.AssembleContextResponse:
-        """Return what the model reads now. System prompt and tools use a part of the budget.
+        """Return what the model reads now."""
+        read = partial(transcript_call, self.run_context, "AssembleContext")
+        context: transcripts.AssembleContextResponse = await read(self._context_request())
+        if self._offers_describe(context):
+            context = await read(self._context_request())
+        return context
 
-        If it has references to long outputs, the model gets the tool that reads them.
+    def _offers_describe(self, context: transcripts.AssembleContextResponse) -> bool:
+        """Offer the tool that reads long outputs, if the context has references to some.
+
+        Return whether it is new: then it takes a part of the budget.
         """
-        read = await self._assembled()
-        if TRANSCRIPT_DESCRIBE.name not in self.tools and has_references(read):
-            self.tools[TRANSCRIPT_DESCRIBE.name] = TRANSCRIPT_DESCRIBE
-            read = await self._assembled()
-        return read
+        if TRANSCRIPT_DESCRIBE.name in self.tools or not has_references(context):
+            return False
+        self.tools[TRANSCRIPT_DESCRIBE.name] = TRANSCRIPT_DESCRIBE
+        return True
 
-    async def _assembled(self) -> transcripts.AssembleContextResponse:
+    def _context_request(self) -> transcripts.AssembleContextRequest:
+        """Return the request for the context. System prompt and tools use a part of its budget."""
         run = self.run_context
         prompt = self.options.system_prompt
         declared = [one.declaration for one in self.tools.values()]
-        request = transcripts.AssembleContextRequest(
+        return transcripts.AssembleContextRequest(
             session_id=run.session.session_id,
             token_budget=self._token_budget,
             fresh_tail=fresh_tail(self._token_budget),
@@ -311,8 +338,6 @@ class ToolLoop:
                 *(f"{one.name} {one.description} {one.parameters_json}" for one in declared),
             ],
         )
-        read: transcripts.AssembleContextResponse = await transcript_call(run, "AssembleContext", request)
-        return read
 
     @property
     def _token_budget(self) -> int:

@@ -95,5 +95,10 @@ def _of(folder: Traversable) -> Iterator[tuple[str, str]]:
 
 
 def _all_needs() -> list[appends._Need]:
-    """Every combination, also none. Iterating over the class yields single flags."""
-    return [appends._Need(bits) for bits in range(1 << len(appends._Need))]
+    """Every combination, also none, except that only a single append of a caller closes a window or
+    ends a claim. Iterating over the class yields single flags.
+    """
+    of_one_append = appends._Need.FENCE | appends._Need.RELEASE
+    others = appends._Need.SEVERAL_APPENDS | appends._Need.IMPORT | appends._Need.CREATION
+    every = (appends._Need(bits) for bits in range(1 << len(appends._Need)))
+    return [needs for needs in every if not (needs & of_one_append and needs & others)]

@@ -47,22 +47,28 @@ class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
     async def OpenWindow(
         self, request: transcript_pb.OpenWindowRequest, context: Any
     ) -> transcript_pb.OpenWindowResponse:
+        self.mesh.refuse_if_scripted("OpenWindow")
         self._check_claim(request.claim)
+        self.mesh.writer_epoch = request.claim.epoch
         self.mesh.window_seqs.append(len(self.mesh.entries))
-        return transcript_pb.OpenWindowResponse(fence=self._fence())
+        read = await self.AssembleContext(request.context, context)
+        return transcript_pb.OpenWindowResponse(fence=self._fence(), context=read)
 
     async def CloseWindow(
         self, request: transcript_pb.CloseWindowRequest, context: Any
     ) -> transcript_pb.CloseWindowResponse:
         self.mesh.refuse_if_scripted("CloseWindow")
-        own = (request.claim.run_id, request.claim.epoch)
-        for entry in self.mesh.entries[request.fence.seq :]:
+        self._check_window(request.claim, request.fence)
+        return transcript_pb.CloseWindowResponse(fence=self._fence())
+
+    def _check_window(self, claim: transcript_pb.WriterClaim, fence: transcript_pb.Fence) -> None:
+        own = (claim.run_id, claim.epoch)
+        for entry in self.mesh.entries[fence.seq :]:
             role = entry.body.message.role
             if (entry.writer.run_id, entry.writer.epoch) != own or role not in _OWN_ROLES:
                 raise MeshError(Reason.SESSION_TAKEOVER, "not its own", facts={"offending_seq": entry.seq})
-        self._check_claim(request.claim)
+        self._check_claim(claim)
         self.mesh.closed_window_count += 1
-        return transcript_pb.CloseWindowResponse(fence=self._fence())
 
     def _fence(self) -> transcript_pb.Fence:
         return transcript_pb.Fence(incarnation="inc", seq=max(len(self.mesh.entries), 1), chain_hash="0" * 64)
@@ -79,6 +85,8 @@ class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
         else:
             self._check_claim(request.claim)
             blocks = [block for body in request.entries for block in body.message.content]
+            if request.HasField("fence"):
+                self._check_window(request.claim, request.fence)
             if any('"$redacted"' in block.tool_call.block_json for block in blocks):
                 raise MeshError(Reason.ATTACHMENT_CONTENT_IS_MARKER, "a marker came back as content")
             entries = [

@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
-from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_session.domain.drafts import Draft
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
@@ -26,9 +28,10 @@ class Labelling:
         self.transcripts = transcripts
         self.after = after
 
-    async def append(self, *arguments: Any) -> None:
-        await self.transcripts.append(*arguments)
+    async def append(self, *arguments: Any, releases_writer: bool = False) -> bool:
+        is_new: bool = await self.transcripts.append(*arguments, releases_writer=releases_writer)
         await self.after()
+        return is_new
 
 
 @asynccontextmanager
@@ -64,6 +67,15 @@ def draft_of(held: run_pb.ClaimedRun, offered: run_pb.FinalizeRunRequest) -> Dra
         {},
         is_last_turn=offered.is_last_turn,
     )
+
+
+async def writer_of(transcript: Peer, held: run_pb.ClaimedRun) -> str:
+    """Return the run that writes the transcript now; empty for none."""
+    stub: Any = TranscriptServiceStub(transcript.channel)
+    request = transcript_pb.ListEntriesRequest(session_id=held.session.session_id, page_size=1)
+    with use_token(held.run_token):
+        page = await transcript.unary(stub.ListEntries, request, timeout_seconds=60)
+    return str(page.head.writer_run_id)
 
 
 async def labels_of(transcript: Peer, held: run_pb.ClaimedRun, entry_id: str) -> list[int]:

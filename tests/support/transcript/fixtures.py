@@ -183,6 +183,13 @@ class Session:
                 await self.service.peer.unary(self.service.stub.OpenWindow, request, timeout_seconds=60)
             ).fence
 
+    async def open_with_context(
+        self, claim: pb.WriterClaim, context: pb.AssembleContextRequest
+    ) -> pb.OpenWindowResponse:
+        request = pb.OpenWindowRequest(session_id=self.session_id, claim=claim, context=context)
+        with use_token(self.run_token(claim)):
+            return await self.service.peer.unary(self.service.stub.OpenWindow, request, timeout_seconds=60)
+
     async def close_window(self, claim: pb.WriterClaim, fence: pb.Fence, *, token: str = "") -> pb.Fence:
         request = pb.CloseWindowRequest(session_id=self.session_id, claim=claim, fence=fence)
         with use_token(token or self.run_token(claim)):
@@ -197,6 +204,8 @@ class Session:
         claim: pb.WriterClaim | None = None,
         key: str = "",
         token: str = "",
+        fence: pb.Fence | None = None,
+        release_writer: bool = False,
     ) -> pb.AppendEntriesResponse:
         """Append as the run of the claim, or as the session service without one, or by the given
         token."""
@@ -205,6 +214,8 @@ class Session:
             claim=claim,
             request_id=key or secrets.token_hex(8),
             entries=entries,
+            fence=fence,
+            release_writer=release_writer,
         )
         with use_token(token or (self.run_token(claim) if claim else self.service_token())):
             return await self.service.peer.unary(self.service.stub.AppendEntries, request, timeout_seconds=60)

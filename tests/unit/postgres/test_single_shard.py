@@ -42,7 +42,7 @@ def routings() -> list[tuple[tuple[str, str], Routing]]:
 
 def test_every_combination_of_fragments_is_checked() -> None:
     texts = {text for service, name, text in statements() if name.startswith("append ")}
-    assert len(texts) == 96
+    assert len(texts) == 144
 
 
 def test_no_statement_reads_distributed_tables_of_every_tenant() -> None:

@@ -41,6 +41,7 @@ LEFT_OUT = {
     "transcript.v1.LiveService/WriteDraft": "a draft is no part of the transcript",
     "transcript.v1.SearchService/SearchEntries": "reads; it only adds to the index of words",
     "transcript.v1.TranscriptService/AcquireWriter": "takes or returns a lease",
+    "transcript.v1.TranscriptService/OpenWindow": "takes or returns a lease",
     "transcript.v1.TranscriptService/ReleaseWriter": "takes or returns a lease",
 }
 """The RPCs with side effects whose calls are not recorded, and why. The denied ones are."""

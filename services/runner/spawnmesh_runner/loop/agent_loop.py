@@ -38,9 +38,9 @@ from spawnmesh_runner.loop.generate import (
 from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
 from spawnmesh_runner.loop.inbox import drain_inbox
 from spawnmesh_runner.loop.interruption import RunInterrupted
-from spawnmesh_runner.loop.prompt_window import close_window, open_window
+from spawnmesh_runner.loop.prompt_window import close_window, holds_window, open_window
 from spawnmesh_runner.loop.tool_calls import finish_calls, run_calls
-from spawnmesh_runner.loop.transcript_appends import append_answer
+from spawnmesh_runner.loop.writer_claim import acquire_writer
 
 # FinalizeRun dispatches hooks, and one hook may take ten minutes. If the session service dies
 # meanwhile, the lease notices it.
@@ -64,8 +64,7 @@ async def run_agent_loop(assignment: Assignment) -> None:
     person or a budget, or the MeshError of a peer that refused or stayed unavailable.
     """
     turns = TurnBudget(assignment.max_turn_count)
-    has_predecessors = assignment.epoch > assignment.first_epoch
-    if has_predecessors and await _finish_turn(assignment, turns):
+    if assignment.has_predecessors and await _finish_turn(assignment, turns):
         return
     while turns.has_turn_left:
         turns.taken_count += 1
@@ -99,12 +98,15 @@ async def _finish_turn(assignment: Assignment, turns: TurnBudget) -> bool:
 
 async def _read_news(assignment: Assignment, turns: TurnBudget) -> None:
     """Read the active hooks and the messages, unless a fresh claim says that there are none."""
-    claimed = assignment.claimed
-    is_fresh = turns.taken_count == 1 and assignment.age_seconds < _FRESH_SECONDS
+    claimed, is_first = assignment.claimed, turns.taken_count == 1
+    is_fresh = is_first and assignment.age_seconds < _FRESH_SECONDS
+    has_messages = not is_fresh or claimed.pending_message_count > 0
+    if is_first and has_messages:
+        await acquire_writer(assignment)  # The messages are written before the first window.
     await run_concurrently(
         [
             *([] if is_fresh and not claimed.enabled_hooks else [refresh_active_hooks(assignment)]),
-            *([] if is_fresh and not claimed.pending_message_count else [drain_inbox(assignment)]),
+            *([drain_inbox(assignment)] if has_messages else []),
         ]
     )
 
@@ -120,8 +122,7 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     assignment.interruption.raise_if_run_must_end()
     await _read_news(assignment, turns)
     assignment.interruption.raise_if_run_must_end()
-    fence = await open_window(assignment)
-    read = await assemble(assignment)
+    fence, read = await open_window(assignment)
     pending = pending_answer(read.entries, assignment.run_id)
     if (
         pending is None
@@ -129,20 +130,18 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
         and await within_budget(assignment, lambda: _compact(assignment))
     ):
         # In the window before, the summary would count as a takeover.
-        fence = await open_window(assignment)
-        read = await assemble(assignment)
+        fence, read = await open_window(assignment)
     if pending is None:
         completion = await _answer(assignment, read.entries, fence, turns)
         assignment.add_usage(completion.message.usage)
         await publish_llm_output(assignment, completion)
-        if not await close_window(assignment, fence):
-            return False
         if is_cut_off(completion):
-            await _note_cut_off(assignment, read.entries, completion.message, turns)
+            await _note_cut_off(assignment, read.entries, completion.message, fence, turns)
             return False
-        entry_id, answer = await append_answer(
-            assignment, turns.taken_count, without_refused_calls(completion)
-        )
+        appended = await close_window(assignment, fence, turns.taken_count, without_refused_calls(completion))
+        if appended is None:
+            return False
+        entry_id, answer = appended
         calls = [OpenCall(entry_id, index, call) for index, call in enumerate(calls_of(answer))]
         if calls:
             await run_calls(assignment, calls)
@@ -170,13 +169,17 @@ async def _answer(
             return await within_budget(assignment, lambda: generate(assignment, prompt, spoken))
         except TurnInterrupted:
             said = spoken.message
-            if said is not None and await close_window(assignment, fence):
-                await append_answer(assignment, turns.taken_count, said, INTERRUPTED_NOTE)
+            if said is not None:
+                await close_window(assignment, fence, turns.taken_count, said, [INTERRUPTED_NOTE])
             raise
 
 
 async def _note_cut_off(
-    assignment: Assignment, entries: Sequence[entry_pb2.Entry], answer: message_pb2.Message, turns: TurnBudget
+    assignment: Assignment,
+    entries: Sequence[entry_pb2.Entry],
+    answer: message_pb2.Message,
+    fence: Fence,
+    turns: TurnBudget,
 ) -> None:
     """Append a note, so that the next turn tells the model that its answer was cut off.
 
@@ -184,8 +187,10 @@ async def _note_cut_off(
     """
     count = cut_off_count(entries, assignment.run_id) + 1
     if count >= MAX_CUT_OFF_COUNT or not turns.has_turn_left:
-        raise OutputLimitReached(answer.model, count)
-    await append_answer(assignment, turns.taken_count, answer, OUTPUT_LIMIT_NOTE)
+        if await holds_window(assignment, fence):
+            raise OutputLimitReached(answer.model, count)
+        return
+    await close_window(assignment, fence, turns.taken_count, answer, [OUTPUT_LIMIT_NOTE])
 
 
 async def _is_accepted(assignment: Assignment, pending: PendingAnswer, turns: TurnBudget) -> bool:

@@ -88,6 +88,11 @@ class Assignment:
         return self.claimed.first_epoch
 
     @property
+    def has_predecessors(self) -> bool:
+        """True if earlier runners held the run."""
+        return self.epoch > self.first_epoch
+
+    @property
     def writer(self) -> transcript_service_pb2.WriterClaim:
         return transcript_service_pb2.WriterClaim(run_id=self.run_id, epoch=self.epoch)
 
@@ -115,7 +120,7 @@ class Assignment:
         """
         if name in self.tools or name.startswith(tuple(map(mcp_prefix, self.claimed.agent.mcp_servers))):
             return True
-        return self.epoch > self.first_epoch and (name in BUILT_IN or name.startswith(MCP_PREFIX))
+        return self.has_predecessors and (name in BUILT_IN or name.startswith(MCP_PREFIX))
 
     def may_repeat(self, name: str) -> bool:
         """Return True if a call with an unknown outcome may be made again.

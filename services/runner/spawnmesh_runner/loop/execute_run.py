@@ -188,7 +188,8 @@ async def _work(
                 interruption=interruption,
                 handover=handover,
             )
-            await acquire_writer(assignment)
+            if assignment.has_predecessors:  # Otherwise the first window does it.
+                await acquire_writer(assignment)
             await fetch_attachments(assignment)
             # The servers find the files in the workspace.
             async with open_mcp_servers(servers, workspace, sandbox, settings.max_workspace_bytes) as offered:

@@ -161,7 +161,7 @@ def _scope(assignment: Assignment, call: OpenCall, *, was_begun: bool) -> CallSc
         peers=assignment.peers,
         session_id=assignment.session_id,
         epoch=assignment.epoch,
-        had_earlier_runner=assignment.epoch > assignment.first_epoch,
+        had_earlier_runner=assignment.has_predecessors,
         was_begun=was_begun,
         answer_entry_id=call.answer_entry_id,
         request_id=call_request_id(call.answer_entry_id, call.index),

@@ -23,24 +23,35 @@ async def append_message(assignment: Assignment, key: str, message: message_pb2.
     return await _append(assignment, key, [entry_pb2.EntryBody(message=message)])
 
 
-async def _append(assignment: Assignment, key: str, entries: Sequence[entry_pb2.EntryBody]) -> str:
+async def _append(
+    assignment: Assignment, key: str, entries: Sequence[entry_pb2.EntryBody], fence: pb.Fence | None = None
+) -> str:
     peers = assignment.peers
     request = pb.AppendEntriesRequest(
-        session_id=assignment.session_id, claim=assignment.writer, request_id=key, entries=entries
+        session_id=assignment.session_id,
+        claim=assignment.writer,
+        request_id=key,
+        entries=entries,
+        fence=fence,
     )
     appended = await call_with_retry(peers.transcript, peers.transcripts.AppendEntries, request)
     return appended.entries[0].entry_id
 
 
 async def append_answer(
-    assignment: Assignment, turn: int, answer: message_pb2.Message, *notes: entry_pb2.SystemNote
+    assignment: Assignment,
+    turn: int,
+    answer: message_pb2.Message,
+    notes: Sequence[entry_pb2.SystemNote],
+    fence: pb.Fence,
 ) -> tuple[str, message_pb2.Message]:
-    """Append a model's answer and the notes behind it, all or none.
+    """Append a model's answer and the notes behind it, all or none, and close the window.
 
     Return the entry's id and the stored answer.
 
     The stored answer is within the transcript's limits. It holds no redaction marker in place of a
-    file's content: models copy the markers that they see in earlier calls.
+    file's content: models copy the markers that they see in earlier calls. Raises MeshError
+    SESSION_TAKEOVER and WRITER_CLAIM_LOST.
     """
     key = answer_request_id(assignment.run_id, assignment.epoch, turn)
     kept = fit_answer(answer)
@@ -50,8 +61,9 @@ async def append_answer(
         Reason.INVALID_REQUEST: variants_with_fewer_arguments(kept),
     }
     while True:
+        entries = [entry_pb2.EntryBody(message=kept), *note_bodies]
         try:
-            return await _append(assignment, key, [entry_pb2.EntryBody(message=kept), *note_bodies]), kept
+            return await _append(assignment, key, entries, fence), kept
         except MeshError as error:
             if error.reason not in smaller or (variant := next(smaller[error.reason], None)) is None:
                 raise

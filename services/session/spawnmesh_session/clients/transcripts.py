@@ -66,7 +66,22 @@ class Transcripts:
         key: str,
         entries: list[EntryBody],
         claim: pb.WriterClaim | None = None,
-    ) -> None:
-        """Append the entries once for each key; in a run's name if there is a claim."""
-        request = pb.AppendEntriesRequest(session_id=session_id, claim=claim, request_id=key, entries=entries)
-        await self.peer.unary(self._stub.AppendEntries, request, timeout_seconds=self.timeout_seconds)
+        *,
+        releases_writer: bool = False,
+    ) -> bool:
+        """Append the entries once for each key; in a run's name if there is a claim, and as its
+        last entries if the append `releases_writer`.
+
+        Return False if the key was used before: then nothing was released.
+        """
+        request = pb.AppendEntriesRequest(
+            session_id=session_id,
+            claim=claim,
+            request_id=key,
+            entries=entries,
+            release_writer=releases_writer,
+        )
+        appended = await self.peer.unary(
+            self._stub.AppendEntries, request, timeout_seconds=self.timeout_seconds
+        )
+        return not appended.replayed

@@ -38,8 +38,8 @@ class FollowUps:
         await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, job.key))
 
     async def release_transcript(self, job: ClaimedJob) -> None:
-        """Record the span of an ended run and release its writer claim; withdraw the draft of which
-        it is told.
+        """Record the span of an ended run and release its writer claim, unless it is released;
+        withdraw the draft of which it is told.
         """
         session_id, run_id, arguments = job.arguments["session_id"], job.key, job.arguments
         if job.attempt == 1:
@@ -49,7 +49,8 @@ class FollowUps:
             await self._withdraw_draft(session_id, claim, arguments["withdrawn_entry_id"])
         else:
             claim = WriterClaim(run_id=run_id, epoch=arguments["epoch"])
-        await self._release_claim(session_id, claim)
+        if not arguments["is_released"]:
+            await self._release_claim(session_id, claim)
         if job.attempt > 1:
             # The worker of the first attempt may have been lost. Twice is the same span twice.
             record_span_of(job, run_id)

@@ -227,13 +227,16 @@ class FinalizeSaga:
         if isinstance(decided, MessagesPending | Interrupted) or decided.state == RunState.SUCCEEDED:
             return decided
         label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
+        key = f"final:v1:{draft.entry_id}"
         try:
-            await self._append(tenant_id, session_id, draft, f"final:v1:{draft.entry_id}", [label])
+            has_released = await self._append(
+                tenant_id, session_id, draft, key, [label], releases_writer=True
+            )
         except MeshError as error:
             if _is_absent_entry(error):  # It never had a label, so the run may offer another draft.
                 await self._withdraw_decision(tenant_id, draft, draft.entry_id)
             raise
-        return await self._commit(tenant_id, draft)
+        return await self._commit(tenant_id, draft, has_released)
 
     async def _decide(
         self, tenant_id: str, draft: Draft, acceptance: Acceptance
@@ -271,15 +274,24 @@ class FinalizeSaga:
             # The message that was waiting was acknowledged meanwhile.
 
     async def _append(
-        self, tenant_id: str, session_id: str, draft: Draft, key: str, entries: list[EntryBody]
-    ) -> None:
-        """Append in the run's name.
+        self,
+        tenant_id: str,
+        session_id: str,
+        draft: Draft,
+        key: str,
+        entries: list[EntryBody],
+        *,
+        releases_writer: bool = False,
+    ) -> bool:
+        """Append in the run's name. Return False for a repeat, which releases nothing.
 
         Raise RUN_LEASE_LOST if the run lost its claim with its lease.
         """
         claim = WriterClaim(run_id=draft.run_id, epoch=draft.epoch)
         try:
-            await self.transcripts.append(session_id, key, entries, claim)
+            return await self.transcripts.append(
+                session_id, key, entries, claim, releases_writer=releases_writer
+            )
         except MeshError as error:
             if error.reason is Reason.WRITER_CLAIM_LOST:
                 async with self.database.pipelined(tenant_id) as connection:
@@ -296,7 +308,7 @@ class FinalizeSaga:
         text = await self.workers.run(tenant_id, len(draft.text.encode()), mask_text, draft.text)
         return replace(draft, text=text, is_masked=True, offered_key=draft.text_key)
 
-    async def _commit(self, tenant_id: str, draft: Draft) -> Run:
+    async def _commit(self, tenant_id: str, draft: Draft, has_released_writer: bool) -> Run:
         outcome = RunOutcome(
             state=RunState.SUCCEEDED,
             result_text=draft.text,
@@ -311,7 +323,14 @@ class FinalizeSaga:
                 return locked.run
             require_open(locked.run, draft)
             await self._append_decisions(connection, tenant_id, locked.run)
-            ended = await self.terminator.terminate(connection, tenant_id, locked, outcome, epoch=draft.epoch)
+            ended = await self.terminator.terminate(
+                connection,
+                tenant_id,
+                locked,
+                outcome,
+                epoch=draft.epoch,
+                has_released_writer=has_released_writer,
+            )
         run = await ended.fetch() if ended is not None else locked.run
         if run is None:
             raise RuntimeError("a run that was locked and open was not ended")

@@ -34,10 +34,16 @@ def release_attachments(session_id: str, traceparent: str) -> NewJob:
 
 
 def release_transcript(
-    session: Session, run: Run, outcome: RunOutcome, span: RunSpan, withdrawal: DraftWithdrawal | None = None
+    session: Session,
+    run: Run,
+    outcome: RunOutcome,
+    span: RunSpan,
+    withdrawal: DraftWithdrawal | None = None,
+    *,
+    is_released: bool = False,
 ) -> NewJob:
-    """Release the transcript claim of an ended run, whether or not the runner does so, and record
-    the span of the run.
+    """Release the transcript claim of an ended run, whether or not the runner does so, unless the
+    label of its answer has released it; and record the span of the run.
 
     Nothing is written after the end, except the label that withdraws a draft.
     """
@@ -47,6 +53,7 @@ def release_transcript(
         {
             "session_id": session.session_id,
             "epoch": run.epoch,
+            "is_released": is_released,
             "outcome": outcome.state.lower(),
             "withdrawn_entry_id": withdrawal.entry_id if withdrawal else "",
             "withdrawal_epoch": withdrawal.epoch if withdrawal else 0,

@@ -53,6 +53,7 @@ class RunTerminator:
         *,
         epoch: int | None = None,
         closing: bool = False,
+        has_released_writer: bool = False,
     ) -> PendingRow[Run] | None:
         """End the run, announce it to the parent, and enqueue the jobs of the ended run.
 
@@ -80,7 +81,7 @@ class RunTerminator:
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         withdrawal = await _withdrawal(connection, tenant_id, run, outcome)
-        due = _jobs_of_end(locked, outcome, withdrawal)
+        due = _jobs_of_end(locked, outcome, withdrawal, has_released_writer=has_released_writer)
         if closing or session.mode == SessionMode.RUN:
             due += await close_session(connection, tenant_id, session, locked.hooks)
         else:
@@ -135,7 +136,11 @@ def _queued_since(run: Run) -> datetime:
 
 
 def _jobs_of_end(
-    locked: LockedRun, outcome: RunOutcome, withdrawal: follow_up_jobs.DraftWithdrawal | None
+    locked: LockedRun,
+    outcome: RunOutcome,
+    withdrawal: follow_up_jobs.DraftWithdrawal | None,
+    *,
+    has_released_writer: bool,
 ) -> list[NewJob]:
     """Return the job that releases the transcript, if a runner held the run, and the one that
     publishes the end, if a plugin may be there to hear it. The first of them records the span.
@@ -145,7 +150,11 @@ def _jobs_of_end(
     run, session = locked.run, locked.session
     span, was_held, due = RunSpan.of(session, run, outcome), run.epoch > 0, []
     if was_held:
-        due.append(follow_up_jobs.release_transcript(session, run, outcome, span, withdrawal))
+        due.append(
+            follow_up_jobs.release_transcript(
+                session, run, outcome, span, withdrawal, is_released=has_released_writer
+            )
+        )
     if not was_held or locked.hooks.has_any(RUN_END_HOOKS):
         due.append(
             follow_up_jobs.publish_run_end(

@@ -6,13 +6,17 @@ from enum import StrEnum
 from itertools import accumulate
 
 from spawnmesh_transcript.domain.entries import Head, NewEntry
+from spawnmesh_transcript.domain.prompt_window import Fence, fence_at
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer, is_current
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Entries for one transcript, prepared under the settings of this version."""
+    """Entries for one transcript, prepared under the settings of this version.
+
+    With a `fence`, they follow it directly. With `releases_writer`, the claim ends with them.
+    """
 
     key: Key
     entries: Sequence[NewEntry]
@@ -20,6 +24,8 @@ class Append:
     content_hash: bytes
     writer: Writer
     settings_version: int
+    fence: Fence | None = None
+    releases_writer: bool = False
 
     @property
     def target_ids(self) -> list[str]:
@@ -34,8 +40,7 @@ class Append:
             self.writer == other.writer
             and self.settings_version == other.settings_version
             and self.request_id != other.request_id
-            and not self.target_ids
-            and not other.target_ids
+            and not any(one.target_ids or one.fence or one.releases_writer for one in (self, other))
         )
 
 
@@ -57,6 +62,8 @@ class AppendOutcome(StrEnum):
     """The key was used with other content."""
     CLAIM_LOST = "CLAIM_LOST"
     """The claim is not the current one."""
+    HEAD_MOVED = "HEAD_MOVED"
+    """The fence is not at the head."""
     TARGET_NOT_FOUND = "TARGET_NOT_FOUND"
     """An entry refers to one that does not exist."""
     REPLAYED = "REPLAYED"
@@ -119,15 +126,25 @@ def refuse_append(append: Append, state: AppendState) -> AppendResult | None:
         return AppendResult(AppendOutcome.SETTINGS_CHANGED)
     if state.head is None:
         return AppendResult(AppendOutcome.NOT_FOUND)
-    if earlier := state.earlier:
-        if earlier.content_hash != append.content_hash:
-            return AppendResult(AppendOutcome.KEY_REUSED)
-        return AppendResult(AppendOutcome.REPLAYED, earlier.head, earlier.first_seq, earlier.entry_ids)
+    if repeated := repeat_append(append, state):
+        return repeated
     claim = append.writer.claim
     if claim and not is_current(claim, state.head):
         return AppendResult(AppendOutcome.CLAIM_LOST, state.head)
+    if append.fence and append.fence != fence_at(state.head):
+        return AppendResult(AppendOutcome.HEAD_MOVED, state.head)
     if state.missing_entry_id:
         return AppendResult(
             AppendOutcome.TARGET_NOT_FOUND, state.head, missing_entry_id=state.missing_entry_id
         )
     return None
+
+
+def repeat_append(append: Append, state: AppendState) -> AppendResult | None:
+    """Return the outcome of an append whose key was used; None if it was not."""
+    earlier = state.earlier
+    if earlier is None:
+        return None
+    if earlier.content_hash != append.content_hash:
+        return AppendResult(AppendOutcome.KEY_REUSED)
+    return AppendResult(AppendOutcome.REPLAYED, earlier.head, earlier.first_seq, earlier.entry_ids)

@@ -38,6 +38,11 @@ class Fence:
     chain_hash: bytes
 
 
+def fence_at(head: Head) -> Fence:
+    """Return the fence of a window that is opened at the head."""
+    return Fence(head.incarnation, head.seq, head.chain_hash)
+
+
 class WindowEntry(NamedTuple):
     """An entry as the window checks it; its body is complete if `dropped_bytes` is 0.
 

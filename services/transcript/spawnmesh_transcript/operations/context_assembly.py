@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.entries import StoredEntry
+from spawnmesh_transcript.domain.entries import Head, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.left_out import LeftOut, older
+from spawnmesh_transcript.domain.refusals import require_current
 from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.token_vocabularies import Measure, measure_of
 from spawnmesh_transcript.domain.transcripts import Key
@@ -73,13 +74,15 @@ class AssembledContext:
     accompanying_token_count: int
     compact_at_percent: int
     measure: Measure
+    head: Head
+    """The head of the transcript in the snapshot that the context was read from."""
 
 
 async def assemble(
-    database: Database, blobs: BlobStore, key: Key, request: ContextRequest
+    database: Database, blobs: BlobStore, key: Key, request: ContextRequest, claim: WriterClaim | None = None
 ) -> AssembledContext:
-    """Return the context within the budget, counted in the model's tokens. Raises NOT_FOUND, and
-    INVALID_REQUEST for a seq beyond the end.
+    """Return the context within the budget, counted in the model's tokens. Raises NOT_FOUND,
+    INVALID_REQUEST for a seq beyond the end, and WRITER_CLAIM_LOST if the claim is not current.
 
     The budget is reduced by the reserved tokens and by the accompanying texts; nothing or less may
     be left. Without a model, tokens are those of the tenant's vocabulary.
@@ -91,6 +94,8 @@ async def assemble(
         accompanying = await accompanying_token_count(request.accompanying_texts, measure)
     async with open_context(database, key, up_to_seq=request.up_to_seq) as (connection, head):
         transcript, policy = head.transcript, head.policy
+        if claim:
+            require_current(claim, transcript.head)
         has_tier = policy.stub_large_tool_payloads
         measure = measure or Measure(policy.token_vocabulary)
         chosen = await choose_context(
@@ -132,6 +137,7 @@ async def assemble(
         accompanying_token_count=accompanying,
         compact_at_percent=policy.compact_at_percent,
         measure=measure,
+        head=transcript.head,
     )
 
 

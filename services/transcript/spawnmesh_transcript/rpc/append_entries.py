@@ -4,6 +4,7 @@ Appends all entries or none, durably before the response, with dense seqs in the
 """
 
 import asyncio
+from dataclasses import replace
 
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import MeshError, invalid, not_found
@@ -23,8 +24,9 @@ from spawnmesh_transcript.domain.writers import (
 )
 from spawnmesh_transcript.operations.bodies.prepare import prepare_entries
 from spawnmesh_transcript.operations.stub_creation import create_stubs
+from spawnmesh_transcript.operations.window_check import moved_fence
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import parse_claim, parse_key, render_head
+from spawnmesh_transcript.rpc.messages import parse_claim, parse_fence, parse_key, render_head
 from spawnmesh_transcript.store import appends as append_store
 
 UPLOAD_WAIT_SECONDS = 5.0
@@ -40,16 +42,21 @@ async def append_entries(
 
     Raises INVALID_REQUEST and ATTACHMENT_CONTENT_IS_MARKER for entries that cannot be stored,
     NOT_FOUND for the transcript or the target of an entry, REQUEST_ID_REUSED,
-    WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, what `CpuWorkers.run` raises, and CONFLICT if the
-    tenant's settings keep changing.
+    WRITER_CLAIM_LOST, SESSION_TAKEOVER for a window that did not hold, UNOWNED_APPEND_NOT_ALLOWED,
+    what `CpuWorkers.run` raises, and CONFLICT if the tenant's settings or the head keep changing.
     """
     key, request_id = parse_key(request.session_id, caller), request.request_id
     for _ in range(_ATTEMPTS):
-        append, stubs = await prepare_append(request, caller, deps)
+        prepared, stubs = await prepare_append(request, caller, deps)
+        append = await _close_window(prepared, deps)
+        if isinstance(append, AppendResult):
+            return _render(append, session_id=key.session_id, request_id=request_id)
         if stubs:
             result = await append_store.append_waiting(deps.database, append, stubs)
         else:
             result = await deps.append_queue.append(append)
+        if result.outcome is AppendOutcome.HEAD_MOVED:
+            continue  # Something came between the check of the window and the append.
         if result.outcome is not AppendOutcome.SETTINGS_CHANGED:
             if any(stub.files for stub in stubs) and result.is_committed:
                 upload = deps.uploader.start(key)
@@ -59,7 +66,25 @@ async def append_entries(
             deps.notifier.transcript_changed(key)
             return response
         await deps.policies.refresh(key.tenant_id)  # The entries were prepared by an old version.
-    raise MeshError(Reason.CONFLICT, "the tenant's settings keep changing; append again")
+    raise MeshError(Reason.CONFLICT, "the tenant's settings or the transcript keep changing; append again")
+
+
+async def _close_window(append: Append, deps: Dependencies) -> Append | AppendResult:
+    """Return the append at the head, if its window holds or if it has none.
+
+    Return the result of an append that was made before, whatever came since. Raises what
+    `moved_fence` raises.
+    """
+    claim, fence = append.writer.claim, append.fence
+    if claim is None or fence is None:
+        return append
+    try:
+        return replace(append, fence=await moved_fence(deps.database, deps.blobs, append.key, claim, fence))
+    except MeshError:
+        repeated = await append_store.find_repeated(deps.database, append)
+        if repeated is None:
+            raise
+        return repeated
 
 
 async def prepare_append(
@@ -71,6 +96,8 @@ async def prepare_append(
     """
     key = parse_key(request.session_id, caller)
     request_id, writer = _parse_request_id(request), _parse_writer(request, caller)
+    if writer.claim is None and (request.HasField("fence") or request.release_writer):
+        raise invalid("claim", "is missing: only a claim has a window to close, and can be released")
     policy = deps.policies.get(key.tenant_id)
     prepared = await prepare_entries(deps.workers, key.tenant_id, request.entries, policy)
     for entry in prepared.entries:
@@ -78,7 +105,16 @@ async def prepare_append(
             raise unowned_append_not_allowed(
                 f"this writer may not append an entry of kind {entry.kind} this way"
             )
-    append = Append(key, prepared.entries, request_id, prepared.content_hash, writer, policy.settings_version)
+    append = Append(
+        key,
+        prepared.entries,
+        request_id,
+        prepared.content_hash,
+        writer,
+        policy.settings_version,
+        fence=parse_fence(request.fence) if request.HasField("fence") else None,
+        releases_writer=request.release_writer,
+    )
     stubs = await create_stubs(deps.database, deps.blobs, deps.workers, key, prepared.entries, policy)
     return append, stubs
 

@@ -6,8 +6,10 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.compaction import is_due
+from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.left_out import LeftOut
 from spawnmesh_transcript.domain.token_vocabularies import count_basis
+from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Turn
 from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_result, synthetic_token_count
 from spawnmesh_transcript.operations.context_assembly import (
@@ -29,7 +31,17 @@ async def assemble_context(
     Starts the upload of payloads that references wait for. Raises NOT_FOUND, and INVALID_REQUEST
     for a seq beyond the end.
     """
-    key = parse_key(request.session_id, caller)
+    _, response = await read_context(request, parse_key(request.session_id, caller), deps)
+    return response
+
+
+async def read_context(
+    request: pb.AssembleContextRequest, key: Key, deps: Dependencies, claim: WriterClaim | None = None
+) -> tuple[Head, pb.AssembleContextResponse]:
+    """Return the context and the head of its snapshot.
+
+    Raises what AssembleContext raises, and WRITER_CLAIM_LOST if the claim is not current.
+    """
     wanted = ContextRequest(
         model=request.model,
         token_budget=request.token_budget,
@@ -38,11 +50,11 @@ async def assemble_context(
         tail=parse_tail(request.fresh_tail),
         up_to_seq=request.up_to_seq,
     )
-    context = await assemble(deps.database, deps.blobs, key, wanted)
+    context = await assemble(deps.database, deps.blobs, key, wanted, claim)
     if context.chosen.has_waiting_stubs:
         deps.uploader.start(key)
     deps.stub_metrics.stubbed(sum(result.size_bytes for result in context.stubbed))
-    return _render(context, request)
+    return context.head, _render(context, request)
 
 
 def _render(context: AssembledContext, request: pb.AssembleContextRequest) -> pb.AssembleContextResponse:

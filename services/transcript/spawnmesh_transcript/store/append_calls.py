@@ -51,6 +51,12 @@ class Calls:
 
     def add_append(self, append: Append) -> tuple[str, ...]:
         """Add a call of one append as `add` does."""
+        more: dict[str, Any] = {}
+        if append.fence:
+            more["fence_incarnation"], more["fence_seq"] = append.fence.incarnation, append.fence.seq
+            more["fence_hash"] = append.fence.chain_hash.hex()
+        if append.releases_writer:
+            more["releases"] = True
         return self.add(
             append.key,
             append.entries,
@@ -58,6 +64,7 @@ class Calls:
             settings_version=append.settings_version,
             key=append.request_id,
             hash=append.content_hash.hex(),
+            **more,
         )
 
     def add_chained(self, appends: Sequence[Append]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from spawnmesh_transcript.domain.appends import (
     AppendState,
     EarlierAppend,
     refuse_append,
+    repeat_append,
 )
 from spawnmesh_transcript.domain.entries import Head, NewEntry
 from spawnmesh_transcript.domain.large_results import Stub
@@ -43,6 +44,10 @@ class _Need(Flag):
     """Entries refer to others."""
     SEVERAL_APPENDS = auto()
     """A call has the entries of several appends."""
+    FENCE = auto()
+    """Calls close prompt windows."""
+    RELEASE = auto()
+    """Calls end their claims."""
     STUBS = auto()
     LOCK_WAIT = auto()
     """The statement waits for the transcript's lock."""
@@ -63,6 +68,14 @@ _PLAIN = {
     "keys_are_new": "",
     "used_key": _SQL["used_key"],
     "targets_exist": "",
+    "fence_columns": "",
+    "is_at_fence": "",
+    "release_column": "",
+    "writer_column": "",
+    "writer_after": "",
+    "writer_update": "",
+    "retracted": "",
+    "writer_of_head": "c.writer_run_id",
     "chain_hash": "sha256(l.link)",
     "chain_hashes": "",
     "target_seq": "null",
@@ -94,6 +107,12 @@ _FRAGMENTS = {
         "used_key": _SQL["used_key_of_several"],
         "keys_are_new": "and {used_key} is null",
         "chain_hashes": _SQL["chain_hashes"],
+    },
+    _Need.FENCE: {name: _SQL[name] for name in ("fence_columns", "is_at_fence")},
+    _Need.RELEASE: {
+        **{name: _SQL[name] for name in ("release_column", "writer_after", "retracted", "writer_of_head")},
+        "writer_column": ", writer_run_id",
+        "writer_update": ", writer_run_id = excluded.writer_run_id",
     },
     _Need.STUBS: {"stubs": _SQL["stubs"]},
     _Need.LOCK_WAIT: {"skip_locked": ""},
@@ -128,6 +147,15 @@ def _needs_of(entries: Sequence[NewEntry]) -> _Need:
     return needs
 
 
+def _needs_of_append(append: Append) -> _Need:
+    needs = _needs_of(append.entries)
+    if append.fence:
+        needs |= _Need.FENCE
+    if append.releases_writer:
+        needs |= _Need.RELEASE
+    return needs
+
+
 async def append_batch(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
     """Make appends that can share a transaction, in one round trip; each has its own result.
 
@@ -157,7 +185,7 @@ def batch_statement(
     for key, sharing in by_key.items():
         ids[key] = calls.add_chained(sharing) if is_chained else calls.add_append(sharing[0])
         for append in sharing:
-            needs |= _needs_of(append.entries)
+            needs |= _needs_of_append(append)
     return (_statement(needs), calls.parameters(tenant_id)), ids
 
 
@@ -204,6 +232,14 @@ async def append_alone(database: Database, append: Append) -> AppendResult:
     return refuse_append(append, state_of(state)) or _SETTINGS_CHANGED
 
 
+async def find_repeated(database: Database, append: Append) -> AppendResult | None:
+    """Return the outcome of an append whose key was used, and None if it was not, or if there is no
+    transcript. One round trip.
+    """
+    [(state,)] = await database.transact(append.key.tenant_id, state_statement(append))
+    return repeat_append(append, state_of(state))
+
+
 def _only(rows: Sequence[Row]) -> Row | None:
     return rows[0] if rows else None
 
@@ -218,7 +254,7 @@ def waiting_statements(append: Append, stubs: Sequence[Stub] = ()) -> tuple[list
     calls = Calls()
     ids = calls.add_append(append)
     parameters = calls.parameters(append.key.tenant_id)
-    needs = _needs_of(append.entries)
+    needs = _needs_of_append(append)
     if stubs:
         needs |= _Need.STUBS
         parameters |= stub_rows(stubs)

@@ -28,7 +28,7 @@ with held as (
     from jsonb_to_recordset(%(calls)s::jsonb) as c (
         session_id text, settings_version bigint, run_id text, epoch bigint, service text, client text,
         {key_columns}, entries jsonb, entry_count integer, token_count bigint, byte_count bigint,
-        turn_count bigint{call_columns}
+        turn_count bigint{call_columns}{fence_columns}{release_column}
     )
     cross join (
         select coalesce(max(settings_version), 0) as settings,
@@ -48,7 +48,7 @@ with held as (
     select c.* from held c
     where (c.settings_version is null or (c.settings_version = c.settings and not c.is_purging))
         and (c.run_id is null or (c.writer_run_id = c.run_id and c.writer_epoch = c.epoch))
-        {keys_are_new} {targets_exist}
+        {is_at_fence} {keys_are_new} {targets_exist}
 ), kept as (
     insert into appends (
         tenant_id, session_id, request_id, content_hash, first_seq, last_seq, writer_run_id,
@@ -92,10 +92,10 @@ with held as (
 ){stubs}, moved as (
     insert into transcripts as t (
         tenant_id, session_id, incarnation, forked_from_session_id, seq, chain_hash, newest_entry_id,
-        token_count, logical_bytes, turn_count, superseded_turn_count
+        token_count, logical_bytes, turn_count, superseded_turn_count{writer_column}
     )
     select %(tenant_id)s, c.session_id, '', '', l.seq, l.chain_hash, l.entry_id, c.token_count, c.byte_count,
-        c.turn_count, {superseded_turn_count}
+        c.turn_count, {superseded_turn_count}{writer_after}
     from call c
     join linked l on l.session_id = c.session_id and l.place = c.entry_count - 1
     on conflict (tenant_id, session_id) do update set
@@ -103,11 +103,11 @@ with held as (
         token_count = t.token_count + excluded.token_count,
         logical_bytes = t.logical_bytes + excluded.logical_bytes,
         turn_count = t.turn_count + excluded.turn_count,
-        superseded_turn_count = t.superseded_turn_count + excluded.superseded_turn_count
+        superseded_turn_count = t.superseded_turn_count + excluded.superseded_turn_count{writer_update}
     returning t.session_id, t.seq, t.chain_hash
-)
+){retracted}
 select c.session_id, c.incarnation, coalesce(m.seq, c.head_seq) as seq,
-    coalesce(m.chain_hash, c.head_hash) as chain_hash, c.writer_run_id, c.writer_epoch,
+    coalesce(m.chain_hash, c.head_hash) as chain_hash, {writer_of_head} as writer_run_id, c.writer_epoch,
     c.settings, c.is_purging, m.seq is not null as is_made,
     m.seq is null and c.head_seq = (
         select seq from transcripts where tenant_id = %(tenant_id)s and session_id = c.session_id
@@ -232,6 +232,41 @@ and c.head_seq = (
     c.settings_version is null
     or coalesce(cardinality(c.target_ids), 0) = (select count(*) from target where session_id = c.session_id)
 )
+
+-- name: fence_columns
+-- A fragment of `append`: calls close prompt windows.
+, fence_incarnation text, fence_seq bigint, fence_hash text
+
+-- name: is_at_fence
+-- A fragment of `append`: calls close prompt windows.
+and (
+    c.fence_seq is null or (
+        c.incarnation = c.fence_incarnation and c.head_seq = c.fence_seq
+        and c.head_hash = decode(c.fence_hash, 'hex')
+    )
+)
+
+-- name: release_column
+-- A fragment of `append`: calls end their claims.
+, releases boolean
+
+-- name: writer_after
+-- A fragment of `append`: calls end their claims.
+, case when c.releases then '' else c.writer_run_id end
+
+-- name: retracted
+-- A fragment of `append`: calls end their claims, and with them their drafts. Index: draft_pieces
+-- primary key.
+, retracted as (
+    delete from draft_pieces d
+    using call c
+    join moved m on m.session_id = c.session_id
+    where d.tenant_id = %(tenant_id)s and d.session_id = c.session_id and d.epoch <= c.epoch and c.releases
+)
+
+-- name: writer_of_head
+-- A fragment of `append`: calls end their claims.
+case when m.seq is not null and c.releases then '' else c.writer_run_id end
 
 -- name: chain_hash
 -- A fragment of `append`: calls have several entries.

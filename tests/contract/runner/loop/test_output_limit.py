@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.transcript.v1 import entry_pb2
@@ -85,6 +86,25 @@ async def test_FailRun__repeated_output_limits_fail_the_run(
     assert "output limit" in mesh.failed.message
     assert mesh.failed.usage.output_token_count == MAX_CUT_OFF_COUNT * 5
     assert world.provider.asked("one") == MAX_CUT_OFF_COUNT
+
+
+async def test_CloseWindow__the_last_silent_answer_fails_no_run_that_got_a_message(
+    world: World, mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """The answer that said nothing replies to a transcript that no longer exists."""
+    silent = cut_off(THOUGHT)
+
+    async def interrupted_by_news(request: web.Request) -> web.StreamResponse:
+        mesh.store(entry_pb2.EntryBody(message=text_message(message_pb2.ROLE_USER, "Be brief.")))
+        return await silent(request)
+
+    answers = [silent] * (MAX_CUT_OFF_COUNT - 1)
+    world.provider.on("one", *answers, interrupted_by_news, sse(*chat("I see.")))
+    queue(mesh, world)
+    await carry(mesh, world, keys, tmp_path)
+    assert mesh.finalized is not None
+    assert mesh.finalized.draft_text == "I see."
+    assert world.provider.asked("one") == MAX_CUT_OFF_COUNT + 1
 
 
 async def test_FinalizeRun__an_answer_in_between_resets_the_count(

@@ -50,7 +50,7 @@ def away() -> deque[MeshError]:
 
 
 def cut_off_window(mesh: ScriptedMesh) -> None:
-    mesh.refusals["CloseWindow"] = away()
+    mesh.refusals["OpenWindow"] = away()
 
 
 def cut_off_appends(mesh: ScriptedMesh) -> None:

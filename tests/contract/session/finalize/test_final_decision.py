@@ -23,8 +23,10 @@ from tests.support.serving import caller_at
 from tests.support.session.calls import offer, take_all
 from tests.support.session.crashing import Crash
 from tests.support.session.drafting import draft
-from tests.support.session.finalizing import die, finalize_beside, labels_of, saga_with
+from tests.support.session.finalizing import die, finalize_beside, labels_of, saga_with, writer_of
 from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.session.remains import Remains
+from tests.support.session.worker import work_once
 
 
 async def send(mesh: Mesh, session_id: str) -> session_pb2.Run:
@@ -70,10 +72,13 @@ async def test_FinalizeRun__again_after_a_crash_behind_the_label_ends_the_run_wi
     mesh: Mesh, transcript: Peer
 ) -> None:
     held = await mesh.claim((await mesh.spawn()).session_id)
+    other = await draft(transcript, held, "43")
     offered = await draft(transcript, held, "42")
     with pytest.raises(Crash):
         await finalize_beside(mesh, held, offered, die)
-    other = await draft(transcript, held, "43")
+    with pytest.raises(MeshError) as caught:
+        await draft(transcript, held, "written after the label")
+    assert caught.value.reason is Reason.WRITER_CLAIM_LOST, "the label released the claim"
     with pytest.raises(MeshError) as caught:
         await offer(mesh, held, other)
     assert (caught.value.reason, caught.value.facts["draft_entry_id"]) == (
@@ -86,8 +91,18 @@ async def test_FinalizeRun__again_after_a_crash_behind_the_label_ends_the_run_wi
     assert await labels_of(transcript, held, other.draft_entry_id) == []
 
 
+async def test_FinalizeRun__nobody_writes_the_transcript_once_it_answers(
+    mesh: Mesh, transcript: Peer
+) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    offered = await draft(transcript, held, "42")
+    assert await writer_of(transcript, held) == held.run.run_id
+    await offer(mesh, held, offered)
+    assert await writer_of(transcript, held) == ""
+
+
 async def test_FinalizeRun__draft_whose_runner_was_lost_behind_the_label_is_the_answer_of_the_next(
-    open_mesh: OpenMesh, transcript: Peer
+    open_mesh: OpenMesh, transcript: Peer, remains: Remains
 ) -> None:
     async with open_mesh(lease_ttl_seconds=0.5) as mesh:
         await mesh.create_tenant()
@@ -102,6 +117,10 @@ async def test_FinalizeRun__draft_whose_runner_was_lost_behind_the_label_is_the_
         await draft(transcript, held, "taking the transcript over")
         assert (await offer(patient, held, offered)).accepted.run.result_text == "42"
         assert await labels_of(transcript, held, offered.draft_entry_id) == [LABEL_KIND_FINAL]
+        # The label was there before, and released nothing of this runner: a job does.
+        assert await writer_of(transcript, held) == held.run.run_id
+        await work_once(patient.settings, remains.dsn, patient.tenant)
+        assert await writer_of(transcript, held) == ""
         with pytest.raises(MeshError) as caught:
             await offer(patient, ousted, offered)
         assert caught.value.reason is Reason.RUN_LEASE_LOST, "the later epoch ended the run"
@@ -214,7 +233,7 @@ async def test_FinalizeRun__decision_for_an_absent_draft_is_withdrawn_by_the_nex
     class Lost:
         """transcript, as a process hears it that dies before its answer."""
 
-        async def append(self, *arguments: Any) -> None:
+        async def append(self, *arguments: Any, releases_writer: bool) -> bool:
             raise Crash
 
     async with saga_with(mesh, nothing) as saga:

@@ -99,9 +99,18 @@ async def test_OpenWindow__is_for_the_current_writer(world: World) -> None:
     fresh = world.session.sibling()
     with refused(Reason.NOT_FOUND):
         await fresh.open_window(world.claim)
-    await fresh.create()
+
+
+async def test_OpenWindow__makes_a_higher_claim_the_current_one(world: World) -> None:
+    higher = pb.WriterClaim(run_id=OTHER_RUN, epoch=2)
+    fence = await world.session.open_window(higher)
+    head = (await world.session.page()).head
+    assert (head.writer_run_id, head.writer_epoch, head.seq) == (OTHER_RUN, 2, fence.seq)
     with refused(Reason.WRITER_CLAIM_LOST):
-        await fresh.open_window(world.claim)
+        await world.own(assistant("a"))
+    await world.session.release(higher)
+    with refused(Reason.WRITER_CLAIM_LOST):
+        await world.session.open_window(higher)
 
 
 async def test_CloseWindow__many_windows_in_a_row_on_one_fence(world: World) -> None:

@@ -102,11 +102,14 @@ class Windows(RuleBasedStateMachine):
             where = (facts[name] for name in ("offending_seq", "offending_kind", "cause") if name in facts)
             return None, (error.reason.value, *where)
 
-    def append(self, names: list[str], claim: Claim | None, key: str) -> tuple[str, ...]:
+    def append(
+        self, names: list[str], claim: Claim | None, key: str, fence: pb.Fence | None = None
+    ) -> tuple[str, ...]:
         bodies = [BODIES[name] if name != "mirror" else mirror("m") for name in names]
         holder = pb.WriterClaim(run_id=claim[0], epoch=claim[1]) if claim else None
         token = self.session.mirror_token() if "mirror" in names else ""
-        answer, refusal = self.answer(self.session.append(bodies, claim=holder, key=key, token=token))
+        appending = self.session.append(bodies, claim=holder, key=key, token=token, fence=fence)
+        answer, refusal = self.answer(appending)
         if answer and not answer.replayed:
             assert [entry.seq for entry in answer.entries] == [
                 len(self.entries) + 1 + place for place in range(len(names))
@@ -185,6 +188,8 @@ class Windows(RuleBasedStateMachine):
     def open(self, runner: int | None) -> None:
         me = self.chosen(runner)
         claim = pb.WriterClaim(run_id=me.run_id, epoch=me.epoch)
+        if me.epoch > self.highest_epoch:
+            self.holder, self.highest_epoch = me.claim, me.epoch
         fence, refusal = self.answer(self.session.open_window(claim))
         assert refusal == (() if me.claim == self.holder else (LOST,))
         if fence:
@@ -196,6 +201,15 @@ class Windows(RuleBasedStateMachine):
     def close(self, data: st.DataObject) -> None:
         me = data.draw(st.sampled_from([runner for runner in self.runners if runner.windows]))
         self.close_window(me, data.draw(st.sampled_from(me.windows)))
+
+    @precondition(lambda self: any(runner.windows for runner in self.runners))
+    @rule(data=st.data())
+    def close_with_an_answer(self, data: st.DataObject) -> None:
+        """Append an answer with the fence of a window, which may be closed before."""
+        me = data.draw(st.sampled_from([runner for runner in self.runners if runner.windows]))
+        fence, incarnation, position = data.draw(st.sampled_from(me.windows))
+        expected = self.expected(me.claim, incarnation, position)
+        assert self.append(["answer"], me.claim, secrets.token_hex(8), fence) == expected
 
     @rule(
         meanwhile=st.lists(

@@ -340,10 +340,16 @@ class AppendEntriesRequest(_message.Message):
     CLAIM_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    RELEASE_WRITER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     request_id: _builtins.str
     """Identifies this append for repeats."""
+    release_writer: _builtins.bool
+    """Release the claim with the append, as ReleaseWriter does. A repeat of the `request_id` releases
+    nothing. Only with a claim.
+    """
     @_builtins.property
     def claim(self) -> Global___WriterClaim:
         """The writer's claim. Absent for an append without a claim."""
@@ -352,6 +358,10 @@ class AppendEntriesRequest(_message.Message):
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryBody]:
         """The entries to append."""
 
+    @_builtins.property
+    def fence(self) -> Global___Fence:
+        """The fence of a prompt window that the append closes. Only with a claim."""
+
     def __init__(
         self,
         *,
@@ -359,10 +369,12 @@ class AppendEntriesRequest(_message.Message):
         claim: Global___WriterClaim | None = ...,
         request_id: _builtins.str = ...,
         entries: _abc.Iterable[_entry_pb2.EntryBody] | None = ...,
+        fence: Global___Fence | None = ...,
+        release_writer: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "entries", b"entries", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "entries", b"entries", "fence", b"fence", "release_writer", b"release_writer", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -436,21 +448,27 @@ class OpenWindowRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     @_builtins.property
     def claim(self) -> Global___WriterClaim:
         """The claim of the run that will call a model."""
 
+    @_builtins.property
+    def context(self) -> Global___AssembleContextRequest:
+        """The context to assemble, of the same session and of now. Absent: none."""
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         claim: Global___WriterClaim | None = ...,
+        context: Global___AssembleContextRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "context", b"context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "context", b"context", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -463,18 +481,24 @@ class OpenWindowResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FENCE_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def fence(self) -> Global___Fence:
-        """The fence to pass to CloseWindow."""
+        """The fence to append the answer with, or to pass to CloseWindow."""
+
+    @_builtins.property
+    def context(self) -> Global___AssembleContextResponse:
+        """The context, if it was requested."""
 
     def __init__(
         self,
         *,
         fence: Global___Fence | None = ...,
+        context: Global___AssembleContextResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "fence", b"fence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -497,7 +521,7 @@ class CloseWindowRequest(_message.Message):
 
     @_builtins.property
     def fence(self) -> Global___Fence:
-        """The fence of OpenWindow, or of the previous CloseWindow."""
+        """The fence of OpenWindow or of the previous CloseWindow."""
 
     def __init__(
         self,

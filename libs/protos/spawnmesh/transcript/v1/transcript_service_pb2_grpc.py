@@ -142,9 +142,12 @@ class TranscriptServiceServicer:
         """Appends all entries or none, durably before the response, with dense seqs in the given order.
         - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
         is not the current one.
+        - With `fence`, it closes the prompt window: SESSION_TAKEOVER, with nothing appended, if
+        something since the fence is not the run's own work, by the rules of CloseWindow. Nothing
+        comes between the check and the entries.
         - The same `request_id` with the same entries returns the first answer, whoever holds the claim
-        now. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is remembered for as long as
-        the transcript exists.
+        now and whatever came since. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is
+        remembered for as long as the transcript exists.
         - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
         stored.
         - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
@@ -160,9 +163,11 @@ class TranscriptServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OpenWindow(self, request, context):
-        """Opens the prompt window. Call it before the context is assembled, and call CloseWindow once the
-        model has answered. Nothing is stored and nothing is locked; a window that is never closed does
-        no harm. WRITER_CLAIM_LOST if the claim is not the current one.
+        """Opens the prompt window: makes the claim the current one, as AcquireWriter does, and returns
+        the fence, with the context that a model should read if it is requested. Both are of one
+        snapshot. Once the model has answered, append the answer with the fence. Of a window nothing is
+        stored and nothing is locked; one that is never closed does no harm. WRITER_CLAIM_LOST for a
+        claim that is too low.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,8 +184,10 @@ class TranscriptServiceServicer:
         `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the
         head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
         - It reads the entry of the fence and those after it, whatever the length of the transcript.
-        Not promised: that nothing comes between this call and the next append. Entries before the
-        fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
+        Entries before the fence are not read again. If one of them is changed in place,
+        VerifyTranscript finds it.
+        - Something may come between this call and the next append. AppendEntries with the fence does
+        both at once; this call is for an answer that is not appended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

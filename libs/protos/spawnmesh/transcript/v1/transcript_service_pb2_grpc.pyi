@@ -67,9 +67,12 @@ class TranscriptServiceStub:
     """Appends all entries or none, durably before the response, with dense seqs in the given order.
     - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
       is not the current one.
+    - With `fence`, it closes the prompt window: SESSION_TAKEOVER, with nothing appended, if
+      something since the fence is not the run's own work, by the rules of CloseWindow. Nothing
+      comes between the check and the entries.
     - The same `request_id` with the same entries returns the first answer, whoever holds the claim
-      now. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is remembered for as long as
-      the transcript exists.
+      now and whatever came since. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is
+      remembered for as long as the transcript exists.
     - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
       stored.
     - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
@@ -81,9 +84,11 @@ class TranscriptServiceStub:
       UNOWNED_APPEND_NOT_ALLOWED.
     """
     OpenWindow: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.OpenWindowRequest, _transcript_service_pb2.OpenWindowResponse]
-    """Opens the prompt window. Call it before the context is assembled, and call CloseWindow once the
-    model has answered. Nothing is stored and nothing is locked; a window that is never closed does
-    no harm. WRITER_CLAIM_LOST if the claim is not the current one.
+    """Opens the prompt window: makes the claim the current one, as AcquireWriter does, and returns
+    the fence, with the context that a model should read if it is requested. Both are of one
+    snapshot. Once the model has answered, append the answer with the fence. Of a window nothing is
+    stored and nothing is locked; one that is never closed does no harm. WRITER_CLAIM_LOST for a
+    claim that is too low.
     """
     CloseWindow: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]
     """Verifies that everything since the fence is the run's own work: the incarnation is the same,
@@ -96,8 +101,10 @@ class TranscriptServiceStub:
       `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the
       head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
     - It reads the entry of the fence and those after it, whatever the length of the transcript.
-      Not promised: that nothing comes between this call and the next append. Entries before the
-      fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
+      Entries before the fence are not read again. If one of them is changed in place,
+      VerifyTranscript finds it.
+    - Something may come between this call and the next append. AppendEntries with the fence does
+      both at once; this call is for an answer that is not appended.
     """
     ListEntries: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]
     """Returns the entries by seq, upwards or downwards, page by page. A page sees everything that was
@@ -171,9 +178,12 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     """Appends all entries or none, durably before the response, with dense seqs in the given order.
     - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
       is not the current one.
+    - With `fence`, it closes the prompt window: SESSION_TAKEOVER, with nothing appended, if
+      something since the fence is not the run's own work, by the rules of CloseWindow. Nothing
+      comes between the check and the entries.
     - The same `request_id` with the same entries returns the first answer, whoever holds the claim
-      now. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is remembered for as long as
-      the transcript exists.
+      now and whatever came since. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is
+      remembered for as long as the transcript exists.
     - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
       stored.
     - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
@@ -185,9 +195,11 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
       UNOWNED_APPEND_NOT_ALLOWED.
     """
     OpenWindow: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.OpenWindowRequest, _transcript_service_pb2.OpenWindowResponse]  # type: ignore[assignment]
-    """Opens the prompt window. Call it before the context is assembled, and call CloseWindow once the
-    model has answered. Nothing is stored and nothing is locked; a window that is never closed does
-    no harm. WRITER_CLAIM_LOST if the claim is not the current one.
+    """Opens the prompt window: makes the claim the current one, as AcquireWriter does, and returns
+    the fence, with the context that a model should read if it is requested. Both are of one
+    snapshot. Once the model has answered, append the answer with the fence. Of a window nothing is
+    stored and nothing is locked; one that is never closed does no harm. WRITER_CLAIM_LOST for a
+    claim that is too low.
     """
     CloseWindow: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]  # type: ignore[assignment]
     """Verifies that everything since the fence is the run's own work: the incarnation is the same,
@@ -200,8 +212,10 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
       `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the
       head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
     - It reads the entry of the fence and those after it, whatever the length of the transcript.
-      Not promised: that nothing comes between this call and the next append. Entries before the
-      fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
+      Entries before the fence are not read again. If one of them is changed in place,
+      VerifyTranscript finds it.
+    - Something may come between this call and the next append. AppendEntries with the fence does
+      both at once; this call is for an answer that is not appended.
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Returns the entries by seq, upwards or downwards, page by page. A page sees everything that was
@@ -302,9 +316,12 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         """Appends all entries or none, durably before the response, with dense seqs in the given order.
         - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
           is not the current one.
+        - With `fence`, it closes the prompt window: SESSION_TAKEOVER, with nothing appended, if
+          something since the fence is not the run's own work, by the rules of CloseWindow. Nothing
+          comes between the check and the entries.
         - The same `request_id` with the same entries returns the first answer, whoever holds the claim
-          now. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is remembered for as long as
-          the transcript exists.
+          now and whatever came since. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is
+          remembered for as long as the transcript exists.
         - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
           stored.
         - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
@@ -322,9 +339,11 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_service_pb2.OpenWindowRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.OpenWindowResponse, _abc.Awaitable[_transcript_service_pb2.OpenWindowResponse]]:
-        """Opens the prompt window. Call it before the context is assembled, and call CloseWindow once the
-        model has answered. Nothing is stored and nothing is locked; a window that is never closed does
-        no harm. WRITER_CLAIM_LOST if the claim is not the current one.
+        """Opens the prompt window: makes the claim the current one, as AcquireWriter does, and returns
+        the fence, with the context that a model should read if it is requested. Both are of one
+        snapshot. Once the model has answered, append the answer with the fence. Of a window nothing is
+        stored and nothing is locked; one that is never closed does no harm. WRITER_CLAIM_LOST for a
+        claim that is too low.
         """
 
     @_abc_1.abstractmethod
@@ -343,8 +362,10 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
           `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the
           head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
         - It reads the entry of the fence and those after it, whatever the length of the transcript.
-          Not promised: that nothing comes between this call and the next append. Entries before the
-          fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
+          Entries before the fence are not read again. If one of them is changed in place,
+          VerifyTranscript finds it.
+        - Something may come between this call and the next append. AppendEntries with the fence does
+          both at once; this call is for an answer that is not appended.
         """
 
     @_abc_1.abstractmethod
