@@ -24,6 +24,7 @@ from tests.support.session.fixtures import (
 )
 from tests.support.session.harness import Mesh
 from tests.support.session.remains import Remains
+from tests.support.session.tables import forget_shared_hooks
 from tests.support.session.worker import components_of
 
 __all__ = ["_served_mesh", "mesh", "migrated", "open_mesh", "open_peers", "peers", "remains"]
@@ -44,8 +45,9 @@ async def victim(
 
 
 @pytest.fixture
-async def keeping(_served_mesh: Mesh) -> Mesh:
+async def keeping(_served_mesh: Mesh, postgres: Postgres) -> Mesh:
     """Like `mesh`, and the tenant keeps the files of sessions that are to be kept."""
+    await forget_shared_hooks(postgres)
     own = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
     await own.create_tenant(settings=TenantSettings(retain_on_session_keep=True))
     return own

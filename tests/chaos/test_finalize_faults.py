@@ -10,12 +10,14 @@ from spawnmesh_runtime.peers import Peer
 from tests.support.chaos.failpoints import Fault
 from tests.support.chaos.finalizing import open_finalizing, outcome
 from tests.support.chaos.recovery_checks import RecoveryChecks
-from tests.support.chaos.steps import ACCEPTED, states_of, steps_of
+from tests.support.chaos.steps import ACCEPTED, UNJUDGED, states_of, steps_of
 from tests.support.chaos.victim import Victim
+from tests.support.session.enabled_hooks import enable_shared
 from tests.support.session.harness import Mesh
 
 AT_EACH_STEP = pytest.mark.parametrize("step", steps_of(ACCEPTED))
 IN_EACH_STATE = pytest.mark.parametrize("step", states_of(ACCEPTED))
+IN_EACH_STATE_UNJUDGED = pytest.mark.parametrize("step", states_of(UNJUDGED))
 NOT_HEARD = Reason.DEPENDENCY_UNAVAILABLE.value
 TOO_LATE = Reason.RUN_LEASE_LOST.value
 
@@ -69,6 +71,36 @@ async def test_FinalizeRun__paused_while_the_run_is_taken_over(
     assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
     if new is not None:
         assert outcome(await new.call_healthy()) == "accepted"
+    await (new or old).check()
+
+
+@IN_EACH_STATE_UNJUDGED
+async def test_FinalizeRun__killed_and_repeated_if_nothing_judges_the_draft(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
+) -> None:
+    await enable_shared(mesh)
+    own = await open_finalizing(mesh, victim, recovery, transcript)
+    with victim.planned(step, Fault.KILL) as failpoints:
+        assert outcome(await own.call_victim()) == NOT_HEARD
+        assert failpoints.steps()[-1] == step
+    assert outcome(await own.call_healthy()) == "accepted"
+    assert outcome(await own.call_healthy()) == "accepted"
+    await own.check()
+
+
+@IN_EACH_STATE_UNJUDGED
+async def test_FinalizeRun__killed_and_taken_over_if_nothing_judges_the_draft(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
+) -> None:
+    await enable_shared(mesh)
+    old = await open_finalizing(mesh, victim, recovery, transcript)
+    with victim.planned(step, Fault.KILL):
+        assert outcome(await old.call_victim()) == NOT_HEARD
+    new = await old.take_over("43")
+    assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
+    if new is not None:
+        assert outcome(await new.call_healthy()) == "accepted"
+        assert outcome(await old.call_healthy()) == TOO_LATE
     await (new or old).check()
 
 

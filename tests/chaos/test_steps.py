@@ -24,11 +24,13 @@ from tests.support.chaos.steps import (
     SPAWNED_BY_A_CLIENT,
     UNASKED,
     UNDONE,
+    UNJUDGED,
     WITHDRAWN,
     difference,
     steps_of,
 )
 from tests.support.chaos.victim import Victim
+from tests.support.session.enabled_hooks import enable_shared
 from tests.support.session.harness import Mesh
 from tests.support.session.plugins import Plugin, plugged
 
@@ -122,6 +124,17 @@ async def test_FinalizeRun__steps(
     with victim.planned("", Fault.FAIL) as failpoints:
         assert outcome(await own.call_victim()) == "accepted"
         assert difference(ACCEPTED, failpoints.steps()) == ""
+    await own.check()
+
+
+async def test_FinalizeRun__steps_of_a_draft_that_nothing_judges(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer
+) -> None:
+    await enable_shared(mesh)
+    own = await open_finalizing(mesh, victim, recovery, transcript)
+    with victim.planned("", Fault.FAIL) as failpoints:
+        assert outcome(await own.call_victim()) == "accepted"
+        assert difference(UNJUDGED, failpoints.steps()) == ""
     await own.check()
 
 

@@ -78,12 +78,15 @@ SPAWNED_BEFORE: Path = (
 )
 
 ACCEPTED: Path = (
-    Transaction("begin_finalizing"),  # FINALIZING.
+    Transaction("FinalizeSaga._begin_or_decide"),  # FINALIZING.
     Call("Hooks.before_finalize"),
     Transaction("decide_run"),  # No message is put before the draft any more.
     Call("Transcripts.append"),  # The label that says it is final.
     Transaction("FinalizeSaga._commit"),  # SUCCEEDED, announced, with its jobs.
 )
+
+UNJUDGED: Path = (*ACCEPTED[:1], *ACCEPTED[3:])
+"""No plugin judges the draft, so it is decided as it begins."""
 
 REVISED: Path = (
     *ACCEPTED[:2],
@@ -96,13 +99,13 @@ UNASKED: Path = (*ACCEPTED[:2], Transaction("FinalizeSaga._resume"))  # A plugin
 
 # An earlier runner's draft was being made the answer, and this one has another.
 WITHDRAWN: Path = (
-    Transaction("begin_finalizing"),
+    Transaction("FinalizeSaga._begin_or_decide"),
     Transaction("get_finalizing"),
     Transaction("FinalizeSaga._withdraw"),
     # The earlier draft is superseded, whether or not it was called final.
     Call("Transcripts.append"),
     Transaction("FinalizeSaga._withdraw_decision"),
-    Transaction("begin_finalizing (2)"),
+    Transaction("FinalizeSaga._begin_or_decide (2)"),
     Call("Hooks.before_finalize"),
     Transaction("decide_run"),
     Call("Transcripts.append (2)"),
@@ -120,6 +123,7 @@ PATHS: dict[str, Path] = {
     "UNDONE": UNDONE,
     "SPAWNED_BEFORE": SPAWNED_BEFORE,
     "ACCEPTED": ACCEPTED,
+    "UNJUDGED": UNJUDGED,
     "REVISED": REVISED,
     "UNASKED": UNASKED,
     "WITHDRAWN": WITHDRAWN,

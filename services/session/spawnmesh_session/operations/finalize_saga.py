@@ -79,6 +79,9 @@ class FinalizeSaga:
         if isinstance(finalizing, MessagesPending | Interrupted):
             return finalizing
         run = finalizing.run
+        if finalizing.is_decided:
+            async with traced("finalize commit"):
+                return await self._label_final(tenant_id, run.session_id, draft)
         draft = await self._masked_draft(tenant_id, finalizing, draft)
         require_decided_text(run, draft)
         if run.state == RunState.SUCCEEDED:
@@ -102,9 +105,7 @@ class FinalizeSaga:
         self, tenant_id: str, draft: Draft
     ) -> FinalizingRun | MessagesPending | Interrupted | _AbandonedDraft:
         while True:
-            begun = await drafts.begin_finalizing(
-                self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id
-            )
+            begun = await self._begin_or_decide(tenant_id, draft)
             if begun is not None:
                 return begun
             found = await drafts.get_finalizing(self.database, tenant_id, draft.run_id)
@@ -121,6 +122,30 @@ class FinalizeSaga:
             if found.unread_count:
                 return MessagesPending(found.unread_count)
             # The message that was waiting was acknowledged meanwhile.
+
+    async def _begin_or_decide(self, tenant_id: str, draft: Draft) -> FinalizingRun | None:
+        """Begin, and decide at once if nothing judges or masks the draft: then `is_decided`.
+
+        Return None if the run cannot begin.
+        """
+        async with self.database.pipelined(tenant_id) as connection:
+            begun = await drafts.begin_finalizing(
+                connection, tenant_id, draft.run_id, draft.epoch, draft.entry_id
+            )
+            if begun is None or begun.is_judged:
+                return begun
+            decided = await drafts.send_decision(
+                connection,
+                tenant_id,
+                draft.run_id,
+                draft.epoch,
+                draft.entry_id,
+                draft.text_key,
+                Acceptance(),
+            )
+        run = await decided.fetch()
+        # No decision: a message came meanwhile, for example.
+        return begun if run is None else replace(begun, run=run, is_decided=True)
 
     async def _withdraw(self, tenant_id: str, abandoned: _AbandonedDraft, draft: Draft) -> None:
         """Supersede an earlier runner's draft, which may already be labelled final."""
@@ -226,6 +251,10 @@ class FinalizeSaga:
         decided = await self._decide(tenant_id, draft, acceptance)
         if isinstance(decided, MessagesPending | Interrupted) or decided.state == RunState.SUCCEEDED:
             return decided
+        return await self._label_final(tenant_id, session_id, draft)
+
+    async def _label_final(self, tenant_id: str, session_id: str, draft: Draft) -> Run:
+        """Label the decided draft final, and end the run with it."""
         label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
         key = f"final:v1:{draft.entry_id}"
         try:

@@ -8,7 +8,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.drafts import Acceptance
-from spawnmesh_session.domain.enabled_hooks import EnabledHooks
+from spawnmesh_session.domain.enabled_hooks import EnabledHooks, Hook
 from spawnmesh_session.domain.runs import Run, require_run, run_deleted
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.store import runs, tenants
@@ -27,6 +27,17 @@ class FinalizingRun:
     masks_secrets: bool
     unread_count: int
     hooks: EnabledHooks
+    is_decided: bool = False
+    """This call has decided that the draft is the answer."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the draft cannot be decided as it is offered: plugins judge it, its text is
+        masked, or a draft was decided before.
+        """
+        return bool(
+            self.run.decided_entry_id or self.masks_secrets or Hook.BEFORE_AGENT_FINALIZE in self.hooks
+        )
 
 
 def _finalizing_of(row: Row, settings: dict[str, Any] | None, hooks: EnabledHooks) -> FinalizingRun:
@@ -35,18 +46,17 @@ def _finalizing_of(row: Row, settings: dict[str, Any] | None, hooks: EnabledHook
 
 
 async def begin_finalizing(
-    database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str
+    connection: Connection, tenant_id: str, run_id: str, epoch: int, entry_id: str
 ) -> FinalizingRun | None:
-    """RUNNING -> FINALIZING with the draft, in one round trip, a transaction of its own.
+    """RUNNING -> FINALIZING with the draft, in one round trip. The run stays locked.
 
     This needs a run that is held at this epoch, no other decided draft and no unread message. Else
     return None, with nothing done; `get_finalizing` returns the facts.
     """
     values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, "entry_id": entry_id}
-    async with database.pipelined(tenant_id) as connection:
-        begun = await connection.execute(_SQL["begin_finalizing"], values)
-        settings = await tenants.send_settings(connection, tenant_id)
-        hooks = await send_enabled_hooks(connection, tenant_id)
+    begun = await connection.execute(_SQL["begin_finalizing"], values)
+    settings = await tenants.send_settings(connection, tenant_id)
+    hooks = await send_enabled_hooks(connection, tenant_id)
     row = await begun.fetchone()
     return _finalizing_of(row, await settings.fetch(), await hooks.fetch()) if row else None
 
@@ -92,11 +102,30 @@ async def decide_run(
     text_key: str,
     acceptance: Acceptance,
 ) -> DecidedRun:
-    """Decide that the draft with this text is the answer, in one round trip.
+    """Decide as `send_decision` does, in one round trip, a transaction of its own.
 
-    This is a transaction of its own. Keep what plugins decided about the draft with the decision.
-    Decide nothing if the run is not held at this epoch, if a draft was decided before, for a
-    superseded draft, and with unread messages. Raise RUN_LEASE_LOST if the run was deleted.
+    Raise RUN_LEASE_LOST if the run was deleted.
+    """
+    async with database.pipelined(tenant_id) as connection:
+        locked = await runs.send_lock(connection, tenant_id, run_id)
+        decided = await send_decision(connection, tenant_id, run_id, epoch, entry_id, text_key, acceptance)
+    return DecidedRun(require_run(run_id, await locked.fetch()), await decided.fetch())
+
+
+async def send_decision(
+    connection: Connection,
+    tenant_id: str,
+    run_id: str,
+    epoch: int,
+    entry_id: str,
+    text_key: str,
+    acceptance: Acceptance,
+) -> PendingRow[Run]:
+    """Decide that the draft with this text is the answer. The transaction has locked the run.
+
+    Keep what plugins decided about the draft with the decision. Decide nothing if the run is not
+    held at this epoch, if a draft was decided before, for a superseded draft, and with unread
+    messages.
     """
     values = {
         "tenant_id": tenant_id,
@@ -107,10 +136,7 @@ async def decide_run(
         "capped_revisions": Jsonb([asdict(capped) for capped in acceptance.capped_revisions]),
         "finalized_by": list(acceptance.finalized_by),
     }
-    async with database.pipelined(tenant_id) as connection:
-        locked = await runs.send_lock(connection, tenant_id, run_id)
-        decided = PendingRow(await connection.execute(_SQL["decide_run"], values), run_of)
-    return DecidedRun(require_run(run_id, await locked.fetch()), await decided.fetch())
+    return PendingRow(await connection.execute(_SQL["decide_run"], values), run_of)
 
 
 async def resume_run(

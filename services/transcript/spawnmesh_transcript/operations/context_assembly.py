@@ -8,11 +8,12 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import Head, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.left_out import LeftOut, older
-from spawnmesh_transcript.domain.refusals import require_current
+from spawnmesh_transcript.domain.refusals import claim_lost
 from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.token_vocabularies import Measure, measure_of
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import turns_of
+from spawnmesh_transcript.domain.writers import is_current
 from spawnmesh_transcript.operations.accompanying_texts import accompanying_token_count
 from spawnmesh_transcript.operations.bodies.condensed import named_files, without_thinking
 from spawnmesh_transcript.operations.context_selection import Chosen, choose_context
@@ -22,7 +23,7 @@ from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tenants as tenant_store
-from spawnmesh_transcript.store.context_heads import open_context
+from spawnmesh_transcript.store.context_heads import ContextHead, open_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +94,14 @@ async def assemble(
         measure = measure or await _tenant_measure(database, key.tenant_id)
         accompanying = await accompanying_token_count(request.accompanying_texts, measure)
     async with open_context(database, key, up_to_seq=request.up_to_seq) as (connection, head):
-        transcript, policy = head.transcript, head.policy
-        if claim:
-            require_current(claim, transcript.head)
-        has_tier = policy.stub_large_tool_payloads
-        measure = measure or Measure(policy.token_vocabulary)
-        chosen = await choose_context(
-            connection,
-            key,
-            head,
-            token_budget=request.token_budget - request.reserved_token_count - accompanying,
-            measure=measure,
-            tail=request.tail,
-        )
-        entries, stubbed = await _read_chosen(connection, key, chosen)
-        summary = await _read_summary(connection, key, chosen)
-        covered_seq, turn_count, superseded_count = 0, transcript.turn_count, transcript.superseded_turn_count
-        if chosen.summary:
-            covered_seq = chosen.summary.last_source_seq
-            turn_count -= chosen.summary.covered_turn_count
-            superseded_count = await summary_store.count_superseded(
-                connection, key, after_seq=covered_seq, up_to_seq=request.up_to_seq
-            )
+        measure = measure or Measure(head.policy.token_vocabulary)
+        is_writer = claim is None or is_current(claim, head.transcript.head)
+        read = await _read(connection, key, head, request, accompanying, measure) if is_writer else None
+    # An error in the block would undo the transaction, and the connection would plan its statements
+    # anew.
+    if read is None:
+        raise claim_lost(head.transcript.head)
+    chosen, entries = read.chosen, read.entries
     if not all(map(measure.takes, chosen.counted_by)):
         entries = _counted_as_chosen(entries, chosen)
     externalized = [entry for entry in entries.values() if entry.dropped_bytes]
@@ -122,23 +109,73 @@ async def assemble(
     entries |= {entry.seq: entry for entry in complete}
     cut = await cut_results(database, blobs, key, chosen, measure) if chosen.cut else ()
     entries |= {one.entry.seq: one.entry for one in cut}
-    read_count = sum(seq > covered_seq for seq in entries)
-    dropped_count = turn_count - superseded_count - chosen.unmatched_count - read_count
-    dropped = older(chosen.begin_seq, transcript.head.seq, dropped_count, covered_seq=covered_seq)
+    read_count = sum(seq > read.covered_seq for seq in entries)
+    dropped_count = read.turn_count - read.superseded_count - chosen.unmatched_count - read_count
+    dropped = older(chosen.begin_seq, head.transcript.head.seq, dropped_count, covered_seq=read.covered_seq)
     return AssembledContext(
         chosen,
-        summary,
+        read.summary,
         entries,
-        stubbed,
+        read.stubbed,
         cut,
-        (*dropped, *chosen.left_out) if has_tier else (),
+        (*dropped, *chosen.left_out) if head.policy.stub_large_tool_payloads else (),
         dropped_entry_count=dropped_count,
-        superseded_entry_count=superseded_count,
+        superseded_entry_count=read.superseded_count,
         accompanying_token_count=accompanying,
-        compact_at_percent=policy.compact_at_percent,
+        compact_at_percent=head.policy.compact_at_percent,
         measure=measure,
-        head=transcript.head,
+        head=head.transcript.head,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A context as its snapshot has it. The counts are of what the summary does not cover."""
+
+    chosen: Chosen
+    entries: dict[int, StoredEntry]
+    stubbed: tuple[StubbedResult, ...]
+    summary: StoredEntry | None
+    covered_seq: int
+    turn_count: int
+    superseded_count: int
+
+
+async def _read(
+    connection: Connection,
+    key: Key,
+    head: ContextHead,
+    request: ContextRequest,
+    accompanying_token_count: int,
+    measure: Measure,
+) -> _Read:
+    chosen = await choose_context(
+        connection,
+        key,
+        head,
+        token_budget=request.token_budget - request.reserved_token_count - accompanying_token_count,
+        measure=measure,
+        tail=request.tail,
+    )
+    entries, stubbed = await _read_chosen(connection, key, chosen)
+    summary = await _read_summary(connection, key, chosen)
+    transcript = head.transcript
+    if not chosen.summary:
+        return _Read(
+            chosen,
+            entries,
+            stubbed,
+            summary,
+            covered_seq=0,
+            turn_count=transcript.turn_count,
+            superseded_count=transcript.superseded_turn_count,
+        )
+    covered_seq = chosen.summary.last_source_seq
+    superseded_count = await summary_store.count_superseded(
+        connection, key, after_seq=covered_seq, up_to_seq=request.up_to_seq
+    )
+    turn_count = transcript.turn_count - chosen.summary.covered_turn_count
+    return _Read(chosen, entries, stubbed, summary, covered_seq, turn_count, superseded_count)
 
 
 async def _tenant_measure(database: Database, tenant_id: str) -> Measure:
