@@ -31,6 +31,8 @@ TRANSIENT = (
 )
 """The reasons after which the same piece is written again."""
 
+# An answer that is complete by then is appended, and needs no draft.
+_FIRST_PAUSE_SECONDS = 0.01
 # Between the beginnings of two calls: what comes meanwhile goes with the next one.
 _PAUSE_SECONDS = 0.1
 _OUTAGE_PAUSE_SECONDS = 1.0
@@ -172,6 +174,10 @@ class Drafts:
             answer = self._answer
             if answer is None:
                 continue
+            if draft.answer is not answer:
+                await self._pause(_FIRST_PAUSE_SECONDS)
+                if self._answer is not answer:
+                    continue
             attempt_count = answer.spoken.attempt_count
             if (draft.answer, draft.attempt_count) != (answer, attempt_count):
                 draft = _Draft(draft.number + 1, answer, attempt_count, is_open=True)

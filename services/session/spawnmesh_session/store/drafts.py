@@ -32,7 +32,7 @@ class FinalizingRun:
 
     @property
     def is_judged(self) -> bool:
-        """Whether the draft cannot be decided as it is offered: plugins judge it, its text is
+        """True if the draft cannot be decided as it is offered: plugins judge it, its text is
         masked, or a draft was decided before.
         """
         return bool(

@@ -77,13 +77,18 @@ class AssembledContext:
     measure: Measure
     head: Head
     """The head of the transcript in the snapshot that the context was read from."""
+    has_retracted: bool = False
+    """The claim that was replaced had a draft."""
 
 
 async def assemble(
     database: Database, blobs: BlobStore, key: Key, request: ContextRequest, claim: WriterClaim | None = None
 ) -> AssembledContext:
-    """Return the context within the budget, counted in the model's tokens. Raises NOT_FOUND,
-    INVALID_REQUEST for a seq beyond the end, and WRITER_CLAIM_LOST if the claim is not current.
+    """Return the context within the budget, counted in the model's tokens. Make the claim the
+    current one if it is higher.
+
+    Raises NOT_FOUND, INVALID_REQUEST for a seq beyond the end, and WRITER_CLAIM_LOST for a claim
+    that is too low.
 
     The budget is reduced by the reserved tokens and by the accompanying texts; nothing or less may
     be left. Without a model, tokens are those of the tenant's vocabulary.
@@ -93,7 +98,8 @@ async def assemble(
     if request.accompanying_texts:
         measure = measure or await _tenant_measure(database, key.tenant_id)
         accompanying = await accompanying_token_count(request.accompanying_texts, measure)
-    async with open_context(database, key, up_to_seq=request.up_to_seq) as (connection, head):
+    opening = open_context(database, key, up_to_seq=request.up_to_seq, claim=claim)
+    async with opening as (connection, head):
         measure = measure or Measure(head.policy.token_vocabulary)
         is_writer = claim is None or is_current(claim, head.transcript.head)
         read = await _read(connection, key, head, request, accompanying, measure) if is_writer else None
@@ -125,6 +131,7 @@ async def assemble(
         compact_at_percent=head.policy.compact_at_percent,
         measure=measure,
         head=head.transcript.head,
+        has_retracted=head.has_retracted,
     )
 
 

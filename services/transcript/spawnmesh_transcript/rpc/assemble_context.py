@@ -38,9 +38,10 @@ async def assemble_context(
 async def read_context(
     request: pb.AssembleContextRequest, key: Key, deps: Dependencies, claim: WriterClaim | None = None
 ) -> tuple[Head, pb.AssembleContextResponse]:
-    """Return the context and the head of its snapshot.
+    """Return the context and the head of its snapshot. Make the claim the current one if it is
+    higher.
 
-    Raises what AssembleContext raises, and WRITER_CLAIM_LOST if the claim is not current.
+    Raises what AssembleContext raises, and WRITER_CLAIM_LOST for a claim that is too low.
     """
     wanted = ContextRequest(
         model=request.model,
@@ -51,6 +52,8 @@ async def read_context(
         up_to_seq=request.up_to_seq,
     )
     context = await assemble(deps.database, deps.blobs, key, wanted, claim)
+    if context.has_retracted:
+        deps.notifier.draft_changed(key)
     if context.chosen.has_waiting_stubs:
         deps.uploader.start(key)
     deps.stub_metrics.stubbed(sum(result.size_bytes for result in context.stubbed))

@@ -5,6 +5,7 @@ from spawnmesh_postgres.statements import load_statements
 
 _SQL = load_statements(__name__)
 BEGIN_SNAPSHOT = _SQL["begin_snapshot"]
+BEGIN_WRITABLE_SNAPSHOT = _SQL["begin_writable_snapshot"]
 
 
 async def begin_snapshot(connection: Connection) -> None:

@@ -11,6 +11,7 @@ from spawnmesh_transcript.domain.writers import supersedes
 from spawnmesh_transcript.store.rows import head_of, key_parameters
 
 _SQL = load_statements(__name__)
+MAKE_HIGHER_CLAIM = _SQL["make_higher_claim"]
 
 _ATTEMPTS = 3
 """A claim that was refused while the statement waited for a higher one is made again, so that the

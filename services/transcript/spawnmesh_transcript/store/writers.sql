@@ -30,3 +30,22 @@ from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
     and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     and not exists (select from moved);
+
+-- name: make_higher_claim
+-- Makes the run and the epoch of a claim the current ones if the epoch is higher than that of the
+-- current claim, and deletes the draft of that one, as move_claim does. Returns whether it deleted
+-- any. Locks the transcript's row if it changes it. Indexes: primary keys.
+with moved as (
+    update transcripts
+    set writer_run_id = %(run_id)s, writer_epoch = %(epoch)s
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
+        and writer_epoch < %(epoch)s
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
+    returning true
+), retracted as (
+    delete from draft_pieces
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and epoch < %(epoch)s
+        and exists (select from moved)
+    returning true
+)
+select exists (select from retracted) as has_retracted;

@@ -3,16 +3,21 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.appends import Append
 from spawnmesh_transcript.domain.drafts import DraftId, OutputKind, Piece, WrittenPieces
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
+from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.append_queue import open_append_queue
+from spawnmesh_transcript.operations.context_assembly import ContextRequest, assemble
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import drafts as draft_store
 from spawnmesh_transcript.store import entries as entry_store
@@ -189,3 +194,19 @@ async def test_an_operation_takes_this_number_of_round_trips(
         assert await work(one_connection, key, first)
 
     assert await _round_trips(one_connection, tmp_path / "trace", operation()) == expected
+
+
+async def test_a_window_that_is_refused_undoes_no_transaction(
+    session: Session, one_connection: Database, tmp_path: Path
+) -> None:
+    """A connection whose transaction was undone plans all of its statements anew."""
+    key, blobs = Key(session.tenant_id, session.session_id), cast(BlobStore, None)
+    wanted = ContextRequest("", 1000, 0, (), TailLimits())
+    await writer_store.acquire_writer(one_connection, key, CLAIM)
+
+    async def refused_window() -> None:
+        with pytest.raises(MeshError):
+            await assemble(one_connection, blobs, key, wanted, LOST)
+
+    assert await _round_trips(one_connection, tmp_path / "trace", refused_window()) > 0
+    assert "ROLLBACK" not in (tmp_path / "trace").read_text().upper()

@@ -4,14 +4,18 @@ context."""
 import asyncio
 
 import pytest
+from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
 
 from tests.support.transcript.drafts import write_draft
-from tests.support.transcript.fixtures import Session, assistant, refused, result, text_of, user
+from tests.support.transcript.fixtures import Session, assistant, refused, result, text_of, user, waits_for
 from tests.support.transcript.forgery import Forger
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.window_cases import FENCE, HOLD, OTHER_RUN, TRIP, World
+from tests.support.waiting import eventually
 
 BUDGET = 1000
 
@@ -164,6 +168,26 @@ async def test_OpenWindow__the_fence_and_the_context_are_of_one_snapshot(world: 
             world.people(user(f"news {number}")),
         )
         assert max(entry.seq for entry in opened.context.entries) == opened.fence.seq
+
+
+async def test_OpenWindow__a_higher_claim_waits_for_an_append_and_reads_it(
+    world: World, superuser: Superuser, postgres: Postgres
+) -> None:
+    """The transaction that made the claim in an older snapshot cannot go on."""
+    higher = pb.WriterClaim(run_id=OTHER_RUN, epoch=2)
+    dsn = make_conninfo(postgres.superuser_dsn, dbname="spawnmesh", options="-c search_path=transcript")
+    async with await AsyncConnection.connect(dsn) as holder:
+        await holder.execute(
+            "update transcripts set token_count = token_count + 1 where session_id = %s",
+            (world.session.session_id,),
+        )
+        opening = asyncio.create_task(world.session.open_with_context(higher, context_of(world.session)))
+        await eventually(lambda: waits_for(superuser, holder))
+        await holder.commit()
+        opened = await opening
+    assert opened.fence.seq == FENCE
+    head = (await world.session.page()).head
+    assert (head.writer_run_id, head.writer_epoch) == (OTHER_RUN, 2)
 
 
 async def test_OpenWindow__a_context_is_of_its_session_and_of_now(world: World) -> None:
