@@ -27,11 +27,11 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.answer_limits import fit_answer, variants_with_fewer_arguments
 from spawnmesh_client.drafts import Drafts, Spoken
-from spawnmesh_client.file_descriptions import TRANSCRIPT_DESCRIBE, has_references
 from spawnmesh_client.model_calls import ModelOptions, add_usage, call_model, model_request
 from spawnmesh_client.model_messages import messages_for_model
 from spawnmesh_client.named_images import prompt_with_image, read_named_images
-from spawnmesh_client.run_compaction import DEFAULT_CONTEXT_TOKEN_BUDGET, RunCompactions, fresh_tail
+from spawnmesh_client.read_context import ReadContext
+from spawnmesh_client.run_compaction import RunCompactions, fresh_tail
 from spawnmesh_client.run_files import file_names, read_start
 from spawnmesh_client.run_hooks import RunHooks
 from spawnmesh_client.run_stops import NoAnswer, TurnCut
@@ -39,7 +39,6 @@ from spawnmesh_client.run_transcript import (
     entries_before,
     has_entry_after,
     holds_window,
-    open_window,
     transcript_call,
     unless_taken_over,
 )
@@ -119,7 +118,7 @@ class ToolLoop:
             await self._count_earlier_turns()
             turns.is_counted = True
         calls = CallMaker(self.run_context, self.tools, self.hooks)
-        read = (await self._assemble()).entries if turns.taken_count else []
+        read = (await self._context.assemble()).entries if turns.taken_count else []
         try:
             if opened := open_calls(read, self.run_context.run_id):
                 await self.hooks.refresh()
@@ -142,6 +141,10 @@ class ToolLoop:
     def _turns(self) -> TurnRecord:
         return self.run_context.turns
 
+    @property
+    def _context(self) -> ReadContext:
+        return ReadContext(self.run_context, self.tools, self.options)
+
     async def _take_turn(self, calls: CallMaker) -> Completion | None:
         """Take one turn. Return the answer, or None if there is none yet.
 
@@ -151,11 +154,11 @@ class ToolLoop:
         run = self.run_context
         await run.read_inbox()
         await self.hooks.refresh()
-        fence, read = await self._open_window()
+        fence, read = await self._context.open_window()
         pending = self._pending(read.entries)
         if pending is None and read.compaction_due and await self._compact():
             # In the window before, the summary would count as a takeover.
-            fence, read = await self._open_window()
+            fence, read = await self._context.open_window()
         entries = read.entries
         if pending is not None:
             run.turns.offered = pending.entry_id, _said(pending.body.message)
@@ -298,51 +301,6 @@ class ToolLoop:
         is_answer = message.role == ROLE_ASSISTANT and bool(message.model) and not calls_of(message)
         return newest if is_answer else None
 
-    async def _open_window(self) -> tuple[transcripts.Fence, transcripts.AssembleContextResponse]:
-        """Return the fence of the transcript, and what the model reads under it."""
-        opened = await open_window(self.run_context, self._context_request())
-        if self._offers_describe(opened.context):
-            opened = await open_window(self.run_context, self._context_request())
-        return opened.fence, opened.context
-
-    async def _assemble(self) -> transcripts.AssembleContextResponse:
-        """Return what the model reads now."""
-        read = partial(transcript_call, self.run_context, "AssembleContext")
-        context: transcripts.AssembleContextResponse = await read(self._context_request())
-        if self._offers_describe(context):
-            context = await read(self._context_request())
-        return context
-
-    def _offers_describe(self, context: transcripts.AssembleContextResponse) -> bool:
-        """Offer the tool that reads long outputs, if the context has references to some.
-
-        Return whether it is new: then it takes a part of the budget.
-        """
-        if TRANSCRIPT_DESCRIBE.name in self.tools or not has_references(context):
-            return False
-        self.tools[TRANSCRIPT_DESCRIBE.name] = TRANSCRIPT_DESCRIBE
-        return True
-
-    def _context_request(self) -> transcripts.AssembleContextRequest:
-        """Return the request for the context. System prompt and tools use a part of its budget."""
-        run = self.run_context
-        prompt = self.options.system_prompt
-        declared = [one.declaration for one in self.tools.values()]
-        return transcripts.AssembleContextRequest(
-            session_id=run.session.session_id,
-            token_budget=self._token_budget,
-            fresh_tail=fresh_tail(self._token_budget),
-            model=self.options.model or next(iter(run.claimed.models), ""),
-            accompanying_texts=[
-                run.agent.system_prompt if prompt is None else prompt,
-                *(f"{one.name} {one.description} {one.parameters_json}" for one in declared),
-            ],
-        )
-
-    @property
-    def _token_budget(self) -> int:
-        return self.run_context.agent.context_token_budget or DEFAULT_CONTEXT_TOKEN_BUDGET
-
     async def _compact(self) -> bool:
         """Have the oldest part of the transcript summarized. Return True if it was."""
         run = self.run_context
@@ -351,7 +309,7 @@ class ToolLoop:
             session_id=run.session.session_id,
             claim=run.writer,
             models=[self.options.model] if self.options.model else run.claimed.models,
-            fresh_tail=fresh_tail(self._token_budget),
+            fresh_tail=fresh_tail(self._context.token_budget),
         )
 
         async def call(asked: CompactAsWriterRequest) -> CompactAsWriterResponse:
