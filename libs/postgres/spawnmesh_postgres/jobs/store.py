@@ -140,12 +140,13 @@ def claim_statement(kind: str, quota: ClaimQuota, claim_for: timedelta) -> State
 async def claim(database: Database, *statements: Statement) -> list[ClaimedJob]:
     """Claim due jobs of every tenant with these claim statements.
 
-    It takes one round trip, and another one to read the claimed jobs in the scopes of their
-    tenants. A job that is not read then is due again when its claim ends.
+    It takes one transaction and one round trip, and another one to read the claimed jobs in the
+    scopes of their tenants.
     """
-    claimed = await database.transact(ALL_TENANTS, *statements)
-    claims = [_JobClaim(**row) for rows in claimed for row in rows]
-    details = {one.claim_id: one for one in await _read_details(database, claims)} if claims else {}
+    async with database.pipelined(ALL_TENANTS) as connection:
+        cursors = [await connection.execute(*statement) for statement in statements]
+        claims = [_JobClaim(**row) for cursor in cursors for row in await cursor.fetchall()]
+        details = {one.claim_id: one for one in await _read_details(connection, claims)}
     return [_claimed_job(claim, found) for claim in claims if (found := details.get(claim.claim_id))]
 
 
@@ -169,17 +170,14 @@ class _JobDetails:
     traceparent: str
 
 
-async def _read_details(database: Database, claims: Sequence[_JobClaim]) -> list[_JobDetails]:
+async def _read_details(connection: Connection, claims: Sequence[_JobClaim]) -> list[_JobDetails]:
     cursors = []
     claim_ids = [claim.claim_id for claim in claims]
-    async with database.pipelined(claims[0].tenant_id) as connection:
-        for tenant_id, ids in _by_tenant(
-            (claim.tenant_id, claim.kind, claim.key) for claim in claims
-        ).items():
-            await switch_tenant(connection, tenant_id)
-            cursor = connection.cursor(row_factory=class_row(_JobDetails))
-            values = {**_keys(tenant_id, ids), "claim_ids": claim_ids}
-            cursors.append(await cursor.execute(_SQL["read_claimed_jobs"], values))
+    for tenant_id, ids in _by_tenant((claim.tenant_id, claim.kind, claim.key) for claim in claims).items():
+        await switch_tenant(connection, tenant_id)
+        cursor = connection.cursor(row_factory=class_row(_JobDetails))
+        values = {**_keys(tenant_id, ids), "claim_ids": claim_ids}
+        cursors.append(await cursor.execute(_SQL["read_claimed_jobs"], values))
     return [details for cursor in cursors for details in await cursor.fetchall()]
 
 
