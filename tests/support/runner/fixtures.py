@@ -141,6 +141,8 @@ class ScriptedMesh:
     first_epoch: int = 1
     token_seconds: float = 600.0
     hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
+    trace_content: bool = False
+    """The tenant wants content in traces."""
 
     def attachment_files(self) -> list[attachment_pb2.AttachmentFile]:
         """Return the files that the session was spawned with."""
@@ -279,6 +281,7 @@ class _Runs(PublishFiles, ReportRunEvents, run_grpc.RunServiceServicer):
         self.mesh.claimed_by.append(request.runner_id)
         run.enabled_hooks.extend(self.mesh.hooks.active)
         run.pending_message_count = len(self.mesh.inbox)
+        run.trace_content = self.mesh.trace_content
         return run_pb.ClaimRunsResponse(runs=[run])
 
     async def HeartbeatRun(
