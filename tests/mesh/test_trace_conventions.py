@@ -76,14 +76,19 @@ def is_genai(span: Span) -> bool:
     return "gen_ai.operation.name" in span.attributes
 
 
-async def trace_of(
-    stack: Stack, task: str, *, with_content: bool = False
-) -> tuple[session_pb2.Session, list[Span]]:
-    """Run the task in a tenant of its own; return the session, and its trace once it is complete."""
+async def new_tenant(stack: Stack, *, with_content: bool = False) -> str:
     tenant = f"t-{uuid4().hex[:12]}"
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         settings = TenantSettings(routing=RoutingPolicy(trace_content=with_content))
         await operator.create_tenant(tenant, settings=settings)
+    return tenant
+
+
+async def trace_of(
+    stack: Stack, task: str, *, with_content: bool = False
+) -> tuple[session_pb2.Session, list[Span]]:
+    """Run the task in a tenant of its own; return the session, and its trace once it is complete."""
+    tenant = await new_tenant(stack, with_content=with_content)
     async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
         tools = ["list_files", "read_file"]
         agent = AgentProfile(
@@ -137,6 +142,25 @@ async def test_content_is_in_spans_only_if_the_tenant_wants_it(stack: Stack, wan
         tool = found["execute_tool"].attributes
         assert json.loads(tool["gen_ai.tool.call.arguments"]) == {}
         assert json.loads(tool["gen_ai.tool.call.result"])["path"] == "."
+
+
+async def test_a_failed_run_is_an_error_with_its_reason_and_its_spawn_is_none(stack: Stack) -> None:
+    tenant = await new_tenant(stack)
+    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+        await mesh.put_agent(AgentProfile(agent_id="lost", models=["nothing/none"]))
+        session = await mesh.spawn("Fail.", agent_id="lost", wait_seconds=120)
+
+    def collected() -> dict[str, Span] | None:
+        spans = load_spans(stack.traces_file, session.trace_id)
+        found = {span.name.rpartition("/")[2]: span for span in spans if span.kind != "client"}
+        return found if "run lost" in found and not orphans(spans) else None
+
+    spans = await eventually(collected)
+    assert session.latest_run.state == session_pb2.RUN_STATE_FAILED
+    for name in ("run lost", "invoke_agent lost"):
+        assert (spans[name].status, spans[name].attributes["error.type"]) == ("error", "UNKNOWN_MODEL")
+    assert spans["SpawnSession"].status != "error"
+    assert not spans["SpawnSession"].parent_span_id
 
 
 @pytest.mark.parametrize("task", ["list_files {}", 'read_file {"path": "nothing"}'])
