@@ -177,10 +177,7 @@ class ClaimedRun(_message.Message):
     TakeDecision.
     """
     trace_content: _builtins.bool
-    """The tenant wants the content of calls in its traces (`RoutingPolicy.trace_content`), as when the
-    run was claimed. Spans of tools have arguments and results if the operator of the runner wants
-    them too.
-    """
+    """`RoutingPolicy.trace_content` of the tenant, when the run was claimed."""
     @_builtins.property
     def run(self) -> _session_pb2.Run:
         """The run, RUNNING. If it has an `interrupt_time`, do nothing but call EndInterruptedRun."""
