@@ -173,9 +173,7 @@ class ClaimedRun(_message.Message):
     that arrived meanwhile was read.
     """
     approval_count: _builtins.int
-    """The number of approvals that the run has requested so far. If it is 0, the run need not ask
-    TakeDecision.
-    """
+    """The number of approvals requested so far. If it is 0, the run need not ask TakeDecision."""
     trace_content: _builtins.bool
     """`RoutingPolicy.trace_content` of the tenant, when the run was claimed."""
     @_builtins.property
