@@ -18,7 +18,7 @@ from spawnmesh_attachment_blob.operations.garbage_metrics import GarbageMetrics
 from spawnmesh_postgres.audit.metrics import AuditMetrics
 from spawnmesh_transcript.metrics import VerificationMetrics
 
-from tests.support.deploy.queries import ADDED, labels_of
+from tests.support.deploy.queries import ADDED, OF_OTHERS, labels_of
 from tests.support.deploy.registry import series
 from tests.support.deploy.rendering import CI, helm, of_kind
 
@@ -98,7 +98,7 @@ def test_every_alert_has_its_cases() -> None:
 def test_cases_have_series_that_there_are(alert: str) -> None:
     for written in (*cases()[alert]["firing"], *cases()[alert]["silent"]):
         selector = promql.parse(written)
-        assert selector.name == "up" or selector.name in series()
+        assert selector.name in OF_OTHERS or selector.name in series()
         assert {matcher.name for matcher in selector.matchers.matchers} <= ADDED | labels_of(selector.name)
 
 

@@ -11,7 +11,7 @@ import pytest
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_runtime.methods import policy_of
 
-from tests.support.deploy.queries import ADDED, groupings, labels_of, selectors
+from tests.support.deploy.queries import ADDED, CLAIM, OF_OTHERS, groupings, labels_of, selectors
 from tests.support.deploy.registry import series
 from tests.support.deploy.rendering import CI, ROOT, helm, of_kind
 
@@ -51,11 +51,22 @@ def queries() -> Iterator[tuple[str, str]]:
                 yield f"{name}: {panel['title']} {target['refId']}", expression
 
 
+def claims() -> set[str]:
+    """Return the names of the claims of the first pods of what the chart brings."""
+    return {
+        f"{template['metadata']['name']}-{name}-0"
+        for name, stateful in of_kind("StatefulSet", "trial").items()
+        for template in stateful["spec"]["volumeClaimTemplates"]
+    }
+
+
 def values_of(name: str, label: str) -> Set[str] | None:
     """Return all values that the label can have, or None if they are not known in advance."""
     if label == "component":
         return set(of_kind("Deployment", "production"))
-    if name == "up" or name in records():
+    if label == CLAIM:
+        return claims()
+    if name in OF_OTHERS or name in records():
         return None
     values = series()[name].labels.get(label)
     return values.exact if values is not None else None
@@ -65,7 +76,7 @@ def values_of(name: str, label: str) -> Set[str] | None:
 def test_query_asks_for_series_that_there_are(where: str, query: str) -> None:
     asked = [selector.name for selector in selectors(promql.parse(query))]
     assert asked
-    assert [name for name in asked if name not in {"up", *records(), *series()}] == []
+    assert [name for name in asked if name not in {*OF_OTHERS, *records(), *series()}] == []
 
 
 @pytest.mark.parametrize(("where", "query"), [pytest.param(*one, id=one[0]) for one in queries()])

@@ -216,3 +216,23 @@ def test_the_sample_ratio_of_the_values_is_that_of_every_process(tmp_path: Path)
         assert ratios == ["0.05"], component
     over.write_text("telemetry: {traceSampleRatio: 1.5}\n")
     assert "traceSampleRatio" in helm(str(CI / "minimal.yaml"), str(over)).stderr
+
+
+def test_the_bound_of_content_in_traces_is_that_of_the_processes_that_have_content(tmp_path: Path) -> None:
+    over = tmp_path / "traces.yaml"
+    over.write_text("telemetry: {traceContentMaxBytes: 65536}\n")
+    assert _content_bounds(str(over)) == {"model-router": "65536", "runner": "65536"}
+    assert _content_bounds() == {}
+    over.write_text("telemetry: {traceContentMaxBytes: 1.5}\n")
+    assert "traceContentMaxBytes" in helm(str(CI / "minimal.yaml"), str(over)).stderr
+
+
+def _content_bounds(*over: str) -> dict[str, str]:
+    """Return the bound of each Deployment that has one."""
+    return {
+        component: variable["value"]
+        for component, deployment in of_kind("Deployment", "minimal", *over).items()
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+        for variable in container["env"]
+        if variable["name"].endswith("_TRACE_CONTENT_MAX_BYTES")
+    }

@@ -41,7 +41,7 @@ async def stack(provider: LoopbackProvider, fork_server: ForkServer) -> AsyncIte
     """Start every process of the mesh. A test that stops one starts it again.
 
     The primary model is the scripted one, beside it is `loopback/thinker`, and the runner has MCP
-    servers. The data is not below pytest's directory, which each new run of pytest closes to the
+    servers. Traces have content if a tenant wants it. The data is not below pytest's directory, which each new run of pytest closes to the
     account of PostgreSQL.
     """
     (port,) = free_ports(1)
@@ -50,6 +50,8 @@ async def stack(provider: LoopbackProvider, fork_server: ForkServer) -> AsyncIte
         given = {
             **scripted_environment(),
             "LOOPBACK_KEY": "any",
+            "MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES": "65536",
+            "RUNNER_TRACE_CONTENT_MAX_BYTES": "65536",
             "RUNNER_MCP_CONFIG_FILE": str(configure(home)),
             "RUNNER_UNSANDBOXED_STDIO_SERVERS": json.dumps(bool(sandbox_problem())),
         }

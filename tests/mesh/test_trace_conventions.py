@@ -1,14 +1,16 @@
 """The spans of a run have the attributes of OpenTelemetry's conventions, and one rule for errors."""
 
 import importlib
+import json
 import pkgutil
 from functools import cache
 from uuid import uuid4
 
 import pytest
 from opentelemetry.semconv import _incubating, attributes
+from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.session.v1 import session_pb2
-from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_client.wire import connect_wire as connect
 from spawnmesh_core.spans import Span
 from spawnmesh_devstack.models import SCRIPTED_AGENT
@@ -50,6 +52,12 @@ NAMED_BY = {
     "invoke_agent": "gen_ai.agent.name",
     "execute_tool": "gen_ai.tool.name",
 }
+CONTENT = {
+    "chat": {"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"},
+    "invoke_agent": set[str](),
+    "execute_tool": {"gen_ai.tool.call.arguments", "gen_ai.tool.call.result"},
+}
+"""The attributes with content, which operator and tenant must want."""
 
 
 @cache
@@ -64,11 +72,23 @@ def known() -> frozenset[str]:
     return frozenset(names)
 
 
-async def trace_of(stack: Stack, task: str) -> tuple[session_pb2.Session, list[Span]]:
-    """Run the task in a tenant of its own; return the session, and its trace once it is complete."""
+def is_genai(span: Span) -> bool:
+    return "gen_ai.operation.name" in span.attributes
+
+
+async def new_tenant(stack: Stack, *, with_content: bool = False) -> str:
     tenant = f"t-{uuid4().hex[:12]}"
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
-        await operator.create_tenant(tenant)
+        settings = TenantSettings(routing=RoutingPolicy(trace_content=with_content))
+        await operator.create_tenant(tenant, settings=settings)
+    return tenant
+
+
+async def trace_of(
+    stack: Stack, task: str, *, with_content: bool = False
+) -> tuple[session_pb2.Session, list[Span]]:
+    """Run the task in a tenant of its own; return the session, and its trace once it is complete."""
+    tenant = await new_tenant(stack, with_content=with_content)
     async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
         tools = ["list_files", "read_file"]
         agent = AgentProfile(
@@ -108,6 +128,39 @@ async def test_spans_of_a_run_have_the_attributes_of_the_conventions(stack: Stac
             assert span.attributes["rpc.method"] == span.name
             assert span.attributes["rpc.response.status_code"]
     assert [span.name for span in spans if span.status == "error"] == []
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_content_is_in_spans_only_if_the_tenant_wants_it(stack: Stack, wanted: bool) -> None:
+    _, spans = await trace_of(stack, "list_files {}", with_content=wanted)
+    found = {span.attributes["gen_ai.operation.name"]: span for span in spans if is_genai(span)}
+    for operation, span in found.items():
+        assert span.attributes.keys() & set().union(*CONTENT.values()) == (
+            CONTENT[operation] if wanted else set()
+        )
+    if wanted:
+        tool = found["execute_tool"].attributes
+        assert json.loads(tool["gen_ai.tool.call.arguments"]) == {}
+        assert json.loads(tool["gen_ai.tool.call.result"])["path"] == "."
+
+
+async def test_a_failed_run_is_an_error_with_its_reason_and_its_spawn_is_none(stack: Stack) -> None:
+    tenant = await new_tenant(stack)
+    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+        await mesh.put_agent(AgentProfile(agent_id="lost", models=["nothing/none"]))
+        session = await mesh.spawn("Fail.", agent_id="lost", wait_seconds=120)
+
+    def collected() -> dict[str, Span] | None:
+        spans = load_spans(stack.traces_file, session.trace_id)
+        found = {span.name.rpartition("/")[2]: span for span in spans if span.kind != "client"}
+        return found if "run lost" in found and not orphans(spans) else None
+
+    spans = await eventually(collected)
+    assert session.latest_run.state == session_pb2.RUN_STATE_FAILED
+    for name in ("run lost", "invoke_agent lost"):
+        assert (spans[name].status, spans[name].attributes["error.type"]) == ("error", "UNKNOWN_MODEL")
+    assert spans["SpawnSession"].status != "error"
+    assert not spans["SpawnSession"].parent_span_id
 
 
 @pytest.mark.parametrize("task", ["list_files {}", 'read_file {"path": "nothing"}'])

@@ -43,6 +43,22 @@ def arguments_of(block_json: str) -> object:
     return {} if parsed is None else parsed
 
 
+def given_arguments(block_json: str) -> object:
+    """Return the arguments of a call as they are in its block, with notes and markers.
+
+    A text that is no JSON stays a text. Return None for a block without arguments that can be read.
+    """
+    try:
+        block = json.loads(block_json)
+    except ValueError:
+        return None
+    arguments = block.get(_argument_key(block), {}) if isinstance(block, dict) else None
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
 def with_arguments(block_json: str, arguments: object, **more: object) -> str:
     """Return the block in the same form, with other arguments and with `more` in it.
 

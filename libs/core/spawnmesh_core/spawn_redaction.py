@@ -35,7 +35,10 @@ from spawnmesh_core.spawn_calls import (
     ATTACHMENT_KEYS,
     CALL_TEXTS,
     FILE_TEXTS,
+    has_arguments,
     is_spawn_tool,
+    may_hold_spawn_call,
+    names_spawn_tool,
     plain_key,
 )
 
@@ -96,6 +99,25 @@ def redact_arguments(text: str) -> str:
     return apply_edits(text, edits)
 
 
+def shown_block(tool_name: str, block_json: str) -> str:
+    """Return the block of a call as it may be shown: as the transcript keeps it. Markers stay.
+
+    Raises NotJson for a text that may have a spawn and is no JSON object, and TooManyNodes.
+    """
+    is_spawn = is_spawn_tool(tool_name)
+    if not (is_spawn or may_hold_spawn_call(block_json)):
+        return block_json
+    edits = Edits(keeps_markers=True)
+    root = parse_json(block_json, edits.budget)
+    if not isinstance(root, Object):
+        raise NotJson("not an object")
+    if is_spawn:
+        redact_call(block_json, root, 0, edits)
+    else:
+        search_call(block_json, root, edits)
+    return apply_edits(block_json, edits)
+
+
 def redact_call(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Redact a call of the spawn tool: its arguments, and attachments anywhere else in it."""
     check_depth(depth, edits)
@@ -113,6 +135,42 @@ def redact_call(text: str, node: Node, depth: int, edits: Edits) -> None:
             redact_call(text, item, depth + 1, edits)
     elif isinstance(node, String):
         redact_inside(node, depth, edits, visit=redact_call, or_replace=False)
+
+
+def search_call(text: str, block: Object, edits: Edits) -> None:
+    """Search a call for attachments, wherever in a text it stands."""
+    visit = redact_call if names_spawn_tool(block) else _search_batch
+    visit(text, block, 0, edits)
+
+
+def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
+    """Search for calls of the spawn tool in a call of another tool that makes several at once.
+
+    Only its arguments are opened: a text that a tool is given to write is no call.
+    """
+    check_depth(depth, edits)
+    if isinstance(node, Object):
+        if depth and names_spawn_tool(node):
+            _call_of_batch(text, node, depth, edits)
+            return
+        for key, child in node.members:
+            if (
+                isinstance(child, String)
+                and plain_key(key) in ARGUMENT_KEYS
+                and may_hold_spawn_call(child.value)
+            ):
+                redact_inside(child, depth, edits, visit=_search_batch, or_replace=False)
+            else:
+                _search_batch(text, child, depth + 1, edits)
+    elif isinstance(node, List):
+        for item in node.items:
+            _search_batch(text, item, depth + 1, edits)
+
+
+def _call_of_batch(text: str, node: Object, depth: int, edits: Edits) -> None:
+    """Redact a call whose arguments may stand beside the tool's name."""
+    visit = redact_call if has_arguments(node) else redact_in_arguments
+    visit(text, node, depth, edits)
 
 
 def redact_in_arguments(text: str, node: Node, depth: int, edits: Edits) -> None:

@@ -84,6 +84,13 @@ def up(
             help="Offer metrics to Prometheus: one port for each process, from this one on.",
         ),
     ] = None,
+    trace_content: Annotated[
+        bool,
+        typer.Option(
+            "--trace-content",
+            help="Traces of tenants with routing.trace_content have what models and tools read and wrote.",
+        ),
+    ] = False,
 ) -> None:
     """Start a whole mesh on this machine and leave it running; Ctrl-C stops it, data stay."""
     from spawnmesh_devstack.up import Telemetry, run_up
@@ -91,7 +98,7 @@ def up(
     with reported(as_json=False):
         directory = data or settings_of(context).data
     ports = _ports(port or ())
-    telemetry = Telemetry(_receiver(otlp), metrics)
+    telemetry = Telemetry(_receiver(otlp), metrics, trace_content)
 
     def work(console: Console) -> Coroutine[Any, Any, None]:
         return run_up(

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from spawnmesh_client.wire import connect_wire
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
 from spawnmesh_core.task_group import first_failure
 from spawnmesh_runtime.process import stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
@@ -36,11 +37,17 @@ _EXAMPLE_FILE = Path("README.md")
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """The receiver of OTLP at a `host:port` that also gets all telemetry, and the first port on
-    which the processes offer metrics.
+    which the processes offer metrics. With `trace_content`, the operator wants content in traces.
     """
 
     otlp: str | None = None
     metrics_port: int | None = None
+    trace_content: bool = False
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of processes that have content of calls."""
+        names = ("MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES", "RUNNER_TRACE_CONTENT_MAX_BYTES")
+        return dict.fromkeys(names, str(64 * 1024)) if self.trace_content else {}
 
 
 NO_TELEMETRY = Telemetry()
@@ -61,7 +68,7 @@ async def run_up(
     Raises StackError.
     """
     choice = await choose(environment, model)
-    given = call_limit_variables(environment)
+    given = {**call_limit_variables(environment), **telemetry.variables()}
     if mcp_config is not None:
         given["RUNNER_MCP_CONFIG_FILE"] = str(mcp_config)
     try:
@@ -101,18 +108,27 @@ async def _stay_up(
         metrics_ports=None if telemetry.metrics_port is None else ports_from(telemetry.metrics_port),
         forward_otlp=telemetry.otlp,
     ) as stack:
-        try:
-            async with connect_wire(
-                session=stack.targets["session"], token=stack.admin_token(), settings=ProcessSettings()
-            ) as operator:
-                await operator.create_tenant(TENANT)
-        except MeshError as error:
-            raise StackError(f"the mesh refused to make the tenant {TENANT}: {error}") from error
+        await make_tenant(stack, TENANT)
         await start_gateway(stack, ports, allowed_origins, report)
         await stack.start_console(ports.get(CONSOLE))
         write_token_file(stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
         _show(console, stack, data, choice)
         await restart_ended(stack, lambda line: console.print(line, style="red", soft_wrap=True))
+
+
+async def make_tenant(stack: Stack, tenant_id: str) -> None:
+    """Create the tenant if it does not exist. One whose settings were changed stays as it is.
+
+    Raises StackError.
+    """
+    try:
+        async with connect_wire(
+            session=stack.targets["session"], token=stack.admin_token(), settings=ProcessSettings()
+        ) as operator:
+            await operator.create_tenant(tenant_id)
+    except MeshError as error:
+        if not refused_with(error, Reason.ALREADY_EXISTS):
+            raise StackError(f"the mesh refused to make the tenant {tenant_id}: {error}") from error
 
 
 async def start_gateway(

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import add_ModelRouterServiceServicer_to_server
+from spawnmesh_core.span_content import SpanContent
 from spawnmesh_postgres.audit.log import open_audit_log
 from spawnmesh_postgres.audit.servicer import add_audit
 from spawnmesh_postgres.database import open_database
@@ -109,7 +110,9 @@ async def open_service(
             tracer=process.tracer,
             metrics=metrics,
             trace_content=(
-                TraceContent(settings.trace_content_max_bytes) if settings.trace_content_max_bytes else None
+                TraceContent(SpanContent(settings.trace_content_max_bytes))
+                if settings.trace_content_max_bytes
+                else None
             ),
         )
         for provider in config.providers:

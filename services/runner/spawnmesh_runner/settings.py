@@ -77,6 +77,13 @@ class RunnerSettings(ProcessSettings):
     MCP servers that are commands are ended above it, `write_file` is refused what would not fit,
     and a run whose attachments take more than half of it fails: they are written twice.
     """
+    trace_content_max_bytes: int = Field(default=0, ge=0, le=1024 * 1024)
+    """The bound of the arguments and of the result of a tool call in its span, in bytes of each
+    attribute. A quarter of it is kept, as of each text of a model call.
+
+    0 records none. Otherwise the runs of the tenants that have `routing.trace_content` have them in
+    the trace, with secrets masked and without the files of spawns.
+    """
 
     @model_validator(mode="after")
     def _leaves_places(self) -> Self:

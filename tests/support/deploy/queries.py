@@ -10,6 +10,14 @@ from tests.support.deploy.registry import series
 ADDED = {"namespace", "job", "component", "pod", "instance", "le"}
 """Labels that Prometheus and the ServiceMonitor add to every series."""
 
+CLAIM = "persistentvolumeclaim"
+OF_OTHERS = {
+    "up": set[str](),
+    "kubelet_volume_stats_available_bytes": {CLAIM},
+    "kubelet_volume_stats_capacity_bytes": {CLAIM},
+}
+"""Series that Prometheus and the kubelet make, with their labels."""
+
 
 def selectors(expression: Any) -> Iterator[Any]:
     """Yield every selector of series in the expression."""
@@ -37,8 +45,8 @@ def groupings(expression: Any) -> Iterator[tuple[set[str], list[str]]]:
 
 
 def labels_of(name: str) -> set[str]:
-    """Return the labels of the metric to which the series belongs. `up` and recorded series have
-    none.
-    """
+    """Return the labels of the metric to which the series belongs. Recorded series have none."""
+    if name in OF_OTHERS:
+        return OF_OTHERS[name]
     metric = series().get(name)
     return set(metric.labels) if metric else set()

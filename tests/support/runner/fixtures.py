@@ -67,6 +67,7 @@ from tests.support.serving import served, shared_settings
 TENANT = "acme"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SPAWN_SPAN_ID = "b7ad6b7169203331"
+ACCEPTED = run_pb.FinalizeRunResponse(accepted=run_pb.Accepted())
 OFTEN = 0.005
 """A share of the lease, for heartbeats that are 0.3 s apart and a lease that outlasts the test."""
 
@@ -141,6 +142,7 @@ class ScriptedMesh:
     first_epoch: int = 1
     token_seconds: float = 600.0
     hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
+    trace_content: bool = False
 
     def attachment_files(self) -> list[attachment_pb2.AttachmentFile]:
         """Return the files that the session was spawned with."""
@@ -279,6 +281,7 @@ class _Runs(PublishFiles, ReportRunEvents, run_grpc.RunServiceServicer):
         self.mesh.claimed_by.append(request.runner_id)
         run.enabled_hooks.extend(self.mesh.hooks.active)
         run.pending_message_count = len(self.mesh.inbox)
+        run.trace_content = self.mesh.trace_content
         return run_pb.ClaimRunsResponse(runs=[run])
 
     async def HeartbeatRun(
@@ -287,9 +290,8 @@ class _Runs(PublishFiles, ReportRunEvents, run_grpc.RunServiceServicer):
         self.mesh.approvals.note_heartbeat(request.epoch)
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("HeartbeatRun")
-        return run_pb.HeartbeatRunResponse(
-            run_token=self.mesh.token(request.epoch), interrupt=self.mesh.interrupt
-        )
+        token = self.mesh.token(request.epoch)
+        return run_pb.HeartbeatRunResponse(run_token=token, interrupt=self.mesh.interrupt)
 
     async def WatchRunChanges(
         self, request: run_pb.WatchRunChangesRequest, context: Any
@@ -329,8 +331,7 @@ class _Runs(PublishFiles, ReportRunEvents, run_grpc.RunServiceServicer):
     ) -> run_pb.FinalizeRunResponse:
         mesh = self.mesh
         mesh.check_lease(request.epoch)
-        accepted = run_pb.FinalizeRunResponse(accepted=run_pb.Accepted())
-        outcome = mesh.outcomes.popleft() if mesh.outcomes else mesh.judge(request) or accepted
+        outcome = mesh.outcomes.popleft() if mesh.outcomes else mesh.judge(request) or ACCEPTED
         if isinstance(outcome, MeshError):
             raise outcome
         if outcome.HasField("revise") and mesh.on_revise is not None:

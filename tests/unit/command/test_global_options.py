@@ -1,28 +1,17 @@
 """Options of `spawnmesh` itself, before and behind the names of commands."""
 
 import re
-from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
 import pytest
-import typer
 
+from tests.support.command.command_tree import commands
 from tests.support.command.fake_mesh import SESSION_ID, Ended, invoke, mesh, spawnmesh, unset
 
 __all__ = ["mesh", "unset"]
 
 GLOBAL = ("--tenant", "--data", "--url", "--session-target", "--hook-target")
-
-
-def commands(below: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every command with its names, as a person finds it."""
-    context = typer.Context(spawnmesh())
-    for name in below.list_commands(context):
-        command = below.get_command(context, name)
-        yield (*names, name), command
-        if hasattr(command, "list_commands"):
-            yield from commands(command, *names, name)
 
 
 def test_every_command_takes_them() -> None:

@@ -3,6 +3,7 @@
 import pytest
 import typer
 from spawnmesh_devstack.commands import add_commands
+from spawnmesh_devstack.up import Telemetry
 from typer.testing import CliRunner
 
 
@@ -68,6 +69,12 @@ def test_data_in_a_file_are_told_in_one_line(app, tmp_path):
 
 
 NO_KEYS = dict.fromkeys(("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"), "")
+
+
+def test_content_of_traces_is_asked_of_the_processes_that_have_it():
+    names = {"MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES", "RUNNER_TRACE_CONTENT_MAX_BYTES"}
+    assert Telemetry(trace_content=True).variables().keys() == names
+    assert Telemetry().variables() == {}
 
 
 @pytest.mark.parametrize("receiver", ["4317", "http://127.0.0.1:4317", "127.0.0.1:", ":4317", "tempo:99999"])

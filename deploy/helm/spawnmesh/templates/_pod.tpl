@@ -123,6 +123,7 @@ capabilities: {drop: [ALL]}
 {{- with $root.Values.telemetry.otlpEndpoint }}{{ $_ := set $own "OTLP_ENDPOINT" . }}{{ end -}}
 {{- with $root.Values.telemetry.traceParentIssuers }}{{ $_ := set $own "TRACE_PARENT_ISSUERS" (toJson .) }}{{ end -}}
 {{- if ne (float64 $root.Values.telemetry.traceSampleRatio) 1.0 }}{{ $_ := set $own "TRACE_SAMPLE_RATIO" $root.Values.telemetry.traceSampleRatio }}{{ end -}}
+{{- if and (has $facts.service (list "model-router" "runner")) $root.Values.telemetry.traceContentMaxBytes }}{{ $_ := set $own "TRACE_CONTENT_MAX_BYTES" $root.Values.telemetry.traceContentMaxBytes }}{{ end -}}
 {{- if $root.Values.telemetry.metrics.enabled }}{{ $_ := set $own "METRICS_LISTEN" "0.0.0.0:9464" }}{{ end -}}
 {{- if $facts.database -}}
   {{- $_ := set $own "DATABASE_MAX_CONNECTIONS" (include "spawnmesh.poolSize" .) -}}

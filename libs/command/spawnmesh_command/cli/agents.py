@@ -12,6 +12,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_command.cli.arguments import AgentId
 from spawnmesh_command.cli.confirmation import Yes, confirm
+from spawnmesh_command.cli.message_fields import field_problem
 from spawnmesh_command.cli.run import AsJson, reported, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of
 from spawnmesh_command.endpoints import LocalRefusal
@@ -115,9 +116,11 @@ def _read(file: Path) -> AgentProfile:
     """Read the profile. Raises LocalRefusal if the file holds none."""
     try:
         text = sys.stdin.buffer.read() if file == _STANDARD_INPUT else file.read_bytes()
+        if problem := field_problem(json.loads(text), AgentProfile.DESCRIPTOR, in_json=True):
+            raise LocalRefusal(Reason.INVALID_REQUEST, f"{file} is no AgentProfile: {problem}")
         return Parse(text, AgentProfile())
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror or error}"
-    except (ParseError, UnicodeDecodeError) as error:
+    except (ParseError, ValueError, RecursionError) as error:
         message = f"{file} is no AgentProfile in JSON: {error}"
     raise LocalRefusal(Reason.INVALID_REQUEST, message)

@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 from spawnmesh_client.wire import WireMesh
 
+from spawnmesh_command.cli.message_fields import field_problem
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_tenant, value_of
@@ -83,6 +84,8 @@ def _parse(changes: Sequence[str]) -> tuple[TenantSettings, list[str]]:
         value: Any = _value(text)
         for name in reversed(field.split(".")):
             value = {name: value}
+        if problem := field_problem(value, TenantSettings.DESCRIPTOR, in_json=False):
+            raise typer.BadParameter(problem, param_hint="--set")
         try:
             settings.MergeFrom(ParseDict(value, TenantSettings()))
         except ParseError as error:

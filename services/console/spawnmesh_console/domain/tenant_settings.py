@@ -140,7 +140,7 @@ _GROUPS: Mapping[str, Sequence[_Field]] = {
         _Field("routing.max_requests_per_minute", "Calls in a minute", "no limit", _count),
         _Field("routing.max_tokens_per_minute", "Tokens in a minute", "no limit", _count),
         _Field("routing.max_spend_micros_per_day", "Spending in a day (UTC)", "no limit", _money),
-        _Field("routing.trace_content", "Traces have the messages", "no", _yes_or_no),
+        _Field("routing.trace_content", "Traces have the content of calls", "no", _yes_or_no),
     ),
     "Plugins": (
         _Field("plugins.max_plugin_count", "Plugins", "32", _count),

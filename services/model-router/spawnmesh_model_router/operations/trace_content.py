@@ -1,7 +1,8 @@
 """The content of a model call for its span, in the form of OpenTelemetry's GenAI conventions.
 
-It is recorded only if the operator and the tenant have switched it on. Secrets are masked, and
-nothing is longer than the operator allows: of a conversation, the newest messages are kept.
+It is recorded only if the operator and the tenant have switched it on. Secrets are masked, files of
+spawns are left out, and nothing is longer than the operator allows: of a conversation, the newest
+messages are kept.
 """
 
 import json
@@ -10,30 +11,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh_core.json_text import TooManyNodes
-from spawnmesh_core.secrets import mask_document, mask_text
+from spawnmesh_core.span_content import SpanContent
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.domain.answer import Answer, Block, TextPiece, Thought, ToolCall
-from spawnmesh_model_router.domain.tool_calls import parse_arguments
 
 _ROLES: Final = {
     message_pb2.ROLE_ASSISTANT: "assistant",
     message_pb2.ROLE_TOOL_RESULT: "tool",
 }
-# A text is masked with so much more of it than is kept, or a secret at the cut would stay.
-_MARGIN_CHARS: Final = 8192
-_TEXT_SHARE: Final = 4
-"""One text takes at most this part of the bytes: 1 / 4."""
 
 Part = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceContent:
-    """Renders content as JSON texts of at most `max_bytes`, for attributes of spans."""
+    """Renders messages as JSON texts, for attributes of spans."""
 
-    max_bytes: int
+    content: SpanContent
 
     def of_request(self, request: ProviderRequest) -> dict[str, str | int]:
         """Return the attributes of the system prompt and the newest messages."""
@@ -54,7 +49,7 @@ class TraceContent:
     def _newest(self, messages: tuple[message_pb2.Message, ...]) -> tuple[list[Part], int]:
         """Return the newest messages that fit, oldest first, and the number of the others."""
         kept: list[Part] = []
-        free = self.max_bytes
+        free = self.content.max_bytes
         for message in reversed(messages):
             parts = self._fitting(self._parts(message))
             rendered = {"role": _ROLES.get(message.role, "user"), "parts": parts}
@@ -67,7 +62,7 @@ class TraceContent:
     def _fitting(self, parts: Iterable[Part]) -> list[Part]:
         """Return the first parts that fit."""
         kept: list[Part] = []
-        free = self.max_bytes
+        free = self.content.max_bytes
         for part in parts:
             free -= len(_json(part)) + 2
             if free < 0:
@@ -81,7 +76,7 @@ class TraceContent:
             yield {
                 "type": "tool_call_response",
                 "id": message.tool_call_id,
-                "response": self._cut(texts),
+                "response": self.content.text(texts),
             }
         for block in message.content:
             if block.HasField("image"):
@@ -91,7 +86,7 @@ class TraceContent:
                     call = block.tool_call
                     yield self._call(call.tool_call_id, call.name, call.block_json)
             elif block.HasField("thinking"):
-                yield {"type": "reasoning", "content": self._cut(block.thinking.text)}
+                yield {"type": "reasoning", "content": self.content.text(block.thinking.text)}
             elif message.role != message_pb2.ROLE_TOOL_RESULT:
                 yield self._text(block.text.text)
 
@@ -100,34 +95,16 @@ class TraceContent:
             case TextPiece():
                 return self._text(block.text)
             case Thought():
-                return {"type": "reasoning", "content": self._cut(block.text)}
+                return {"type": "reasoning", "content": self.content.text(block.text)}
             case ToolCall():
                 return self._call(block.call_id, block.name, block.block_json)
 
     def _text(self, text: str) -> Part:
-        return {"type": "text", "content": self._cut(text)}
+        return {"type": "text", "content": self.content.text(text)}
 
     def _call(self, call_id: str, name: str, block_json: str) -> Part:
-        arguments = self._cut(json.dumps(parse_arguments(block_json), ensure_ascii=False))
+        arguments = self.content.arguments(name, block_json)
         return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
-
-    def _cut(self, text: str) -> str:
-        """Return the text without secrets, and its beginning if it is too long."""
-        limit = self.max_bytes // _TEXT_SHARE
-        masked = _masked(text[: limit + _MARGIN_CHARS])
-        if len(text) <= limit and len(masked.encode("utf-8", "replace")) <= limit:
-            return masked
-        kept = masked.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
-        return f"{kept}… [{len(text)} characters in all]"
-
-
-def _masked(text: str) -> str:
-    """Return the text without secrets, also without those that only their names in JSON show."""
-    try:
-        masked: str = json.loads(mask_document(json.dumps(text)))
-    except TooManyNodes:
-        return mask_text(text)
-    return masked
 
 
 def _image(image: message_pb2.Image) -> Part:

@@ -11,6 +11,7 @@ from spawnmesh_client.drafts import Drafts
 from spawnmesh_client.run_compaction import DEFAULT_CONTEXT_TOKEN_BUDGET, RunCompactions, fresh_tail
 from spawnmesh_client.run_events import RunEvents
 from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.span_content import SpanContent
 
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
@@ -43,7 +44,8 @@ class Assignment:
     - `drafts` show the answers to watchers while models give them.
     - `run_events` tell watchers which models failed and what plugins decided.
 
-    `tools_note` tells the model which of its tools are missing.
+    `tools_note` tells the model which of its tools are missing. Without `span_content`, the spans
+    of tool calls have neither arguments nor results.
     """
 
     claimed: run_service_pb2.ClaimedRun
@@ -53,6 +55,7 @@ class Assignment:
     tools: dict[str, AnyTool]
     generate_timeout_seconds: float
     tools_note: str = ""
+    span_content: SpanContent | None = None
     usage_total: UsageTotal = field(default_factory=UsageTotal)
     start_seconds: float = field(default_factory=monotonic_seconds)
     active_hooks: set[int] = field(default_factory=set)

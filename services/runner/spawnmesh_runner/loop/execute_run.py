@@ -36,6 +36,7 @@ from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment, render_usage, seconds_left
 from spawnmesh_runner.loop.attachments import fetch_attachments
+from spawnmesh_runner.loop.call_content import span_content
 from spawnmesh_runner.loop.drafts import written_drafts
 from spawnmesh_runner.loop.handover import Handover
 from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
@@ -182,6 +183,7 @@ async def _work(
                 workspace=workspace,
                 max_workspace_bytes=settings.max_workspace_bytes,
                 tools=allowed(claimed.agent.tools),
+                span_content=span_content(settings.trace_content_max_bytes, claimed),
                 generate_timeout_seconds=settings.generate_timeout_seconds,
                 usage_total=usage_total,
                 start_seconds=start_seconds,

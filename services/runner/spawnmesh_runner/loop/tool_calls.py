@@ -27,6 +27,7 @@ from spawnmesh_runner.loop.approvals import (
 )
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.budget import await_budget
+from spawnmesh_runner.loop.call_content import record_arguments, record_result
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
 from spawnmesh_runner.loop.parked_span import note_parked
 from spawnmesh_runner.loop.transcript_appends import append_message
@@ -201,10 +202,13 @@ async def _execute(
         try:
             interrupted = _cut_short(tool) if was_begun else _NOT_MADE
             judged = approved or await _judge(assignment, open_call, tool, interrupted)
+            made = call if isinstance(judged, ToolOutcome) else judged
+            await record_arguments(span, assignment.span_content, made)
             start_seconds = monotonic_seconds()
             scope = _scope(assignment, open_call, was_begun=was_begun)
             outcome = await _outcome_of(assignment, tool, judged, scope)
             latency = timedelta(seconds=monotonic_seconds() - start_seconds)
+            await record_result(span, assignment.span_content, outcome.whole_text)
             if outcome.error_reason:
                 mark_failed(span, outcome.error_reason)
         except RunParked as error:  # This is no error of the span.
@@ -213,7 +217,7 @@ async def _execute(
     if parked is not None:
         raise parked
     await publish_tool_outcome(assignment, open_call, outcome, latency)
-    return _Answer(outcome, None if isinstance(judged, ToolOutcome) or judged is call else judged)
+    return _Answer(outcome, None if made is call else made)
 
 
 async def _outcome_of(

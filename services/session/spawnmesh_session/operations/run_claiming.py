@@ -47,6 +47,7 @@ class RunAssignment:
     was_held: bool
     unread_count: int
     hooks: EnabledHooks
+    trace_content: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,7 @@ class RunClaimer:
                     claimed.was_held,
                     claimed.unread_count,
                     claimed.hooks,
+                    claimed.trace_content,
                 )
                 if free_bytes is not None and request.size_of(one) > free_bytes:
                     raise _ResponseFull

@@ -91,4 +91,5 @@ def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.Cl
         enabled_hooks=render_hooks(claimed.hooks),
         pending_message_count=claimed.unread_count,
         approval_count=run.approval_count,
+        trace_content=claimed.trace_content,
     )

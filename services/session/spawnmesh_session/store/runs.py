@@ -198,7 +198,7 @@ class ClaimedRun:
     """A claimed run with its session and agent. `agent` is None if it was deleted.
 
     If `was_held`, the run was taken over from a runner that did not release it. `hooks` are those
-    of the tenant.
+    of the tenant, and so is the consent to content in traces.
     """
 
     run: Run
@@ -208,6 +208,7 @@ class ClaimedRun:
     was_held: bool
     unread_count: int
     hooks: EnabledHooks
+    trace_content: bool
 
 
 async def claim_run(
@@ -245,6 +246,7 @@ async def claim_run(
         was_held=claimed["was_held"],
         unread_count=session["unread"],
         hooks=await hooks.fetch(),
+        trace_content=bool(session["trace_content"]),
     )
 
 

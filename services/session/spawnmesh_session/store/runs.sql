@@ -163,8 +163,9 @@ select claimed.*, before.was_held, greatest(deadline_time - clock_timestamp(), i
 from claimed cross join before
 
 -- name: get_claimed
--- Takes no lock. The run's session, with the run, its agent and the number of its messages. Index:
--- runs_pkey, sessions_pkey, agents_pkey, inbox_messages_unread_idx.
+-- Takes no lock. The run's session, with the run, its agent, the number of its messages and the
+-- consent of its tenant to content in traces. Index: runs_pkey, sessions_pkey, agents_pkey,
+-- inbox_messages_unread_idx, tenants_pkey.
 select s.*,
        (select to_jsonb(r) - 'tenant_id' from runs r
         where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s) as latest_run,
@@ -172,7 +173,9 @@ select s.*,
         where a.tenant_id = %(tenant_id)s and a.agent_id = s.agent_id) as agent,
        (select count(*) from inbox_messages i
         where i.tenant_id = %(tenant_id)s and i.session_id = s.session_id
-          and i.acknowledge_time is null and i.position >= 0) as unread
+          and i.acknowledge_time is null and i.position >= 0) as unread,
+       (select coalesce((t.settings #>> '{routing,trace_content}')::boolean, false) from tenants t
+        where t.tenant_id = %(tenant_id)s) as trace_content
 from sessions s
 where s.tenant_id = %(tenant_id)s
   and s.session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)

@@ -15,21 +15,8 @@ from spawnmesh_core.json_text import (
     parse_json,
     require_few_nodes,
 )
-from spawnmesh_core.spawn_calls import (
-    ARGUMENT_KEYS,
-    has_arguments,
-    is_spawn_tool,
-    may_hold_spawn_call,
-    names_spawn_tool,
-    plain_key,
-)
-from spawnmesh_core.spawn_redaction import (
-    Edits,
-    check_depth,
-    redact_call,
-    redact_in_arguments,
-    redact_inside,
-)
+from spawnmesh_core.spawn_calls import is_spawn_tool, may_hold_spawn_call, names_spawn_tool
+from spawnmesh_core.spawn_redaction import Edits, check_depth, redact_call, redact_inside, search_call
 
 from spawnmesh_transcript.domain.line_parts import LineParts, parts_of
 from spawnmesh_transcript.domain.storable_json import LEVELS_OF_LINES, require_json, require_storable_depth
@@ -53,7 +40,7 @@ def redact_block(tool_name: str, block_json: str) -> str:
     if is_spawn_tool(tool_name):
         redact_call(block_json, root, 0, edits)
     else:
-        _search_call(block_json, root, edits)
+        search_call(block_json, root, edits)
     return apply_edits(block_json, edits)
 
 
@@ -99,7 +86,7 @@ def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
     check_depth(depth, edits)
     if isinstance(node, Object):
         if node.start in edits.calls:
-            _search_call(text, node, edits)
+            search_call(text, node, edits)
             return
         if names_spawn_tool(node):
             redact_call(text, node, depth, edits)
@@ -111,39 +98,3 @@ def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
             _search_blocks(text, item, depth + 1, edits)
     elif isinstance(node, String) and may_hold_spawn_call(node.value):
         redact_inside(node, depth, edits, visit=_search_blocks, or_replace=False)
-
-
-def _search_call(text: str, block: Object, edits: Edits) -> None:
-    """Search a call for attachments, wherever in a text it stands."""
-    visit = redact_call if names_spawn_tool(block) else _search_batch
-    visit(text, block, 0, edits)
-
-
-def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """Search for calls of the spawn tool in a call of another tool that makes several at once.
-
-    Only its arguments are opened: a text that a tool is given to write is no call.
-    """
-    check_depth(depth, edits)
-    if isinstance(node, Object):
-        if depth and names_spawn_tool(node):
-            _call_of_batch(text, node, depth, edits)
-            return
-        for key, child in node.members:
-            if (
-                isinstance(child, String)
-                and plain_key(key) in ARGUMENT_KEYS
-                and may_hold_spawn_call(child.value)
-            ):
-                redact_inside(child, depth, edits, visit=_search_batch, or_replace=False)
-            else:
-                _search_batch(text, child, depth + 1, edits)
-    elif isinstance(node, List):
-        for item in node.items:
-            _search_batch(text, item, depth + 1, edits)
-
-
-def _call_of_batch(text: str, node: Object, depth: int, edits: Edits) -> None:
-    """Redact a call whose arguments may stand beside the tool's name."""
-    visit = redact_call if has_arguments(node) else redact_in_arguments
-    visit(text, node, depth, edits)

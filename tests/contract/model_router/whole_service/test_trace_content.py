@@ -16,7 +16,7 @@ from tests.support.model_router.fixtures import (
     tool_result,
     user,
 )
-from tests.support.model_router.provider import BROKEN, chat, sse
+from tests.support.model_router.provider import BROKEN, USAGE_CHUNK, chat, chunk, sse, tool_part
 
 SECRET = "sk-ant-api03-" + "Qx7" * 12
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
@@ -143,6 +143,21 @@ async def test_Generate__secrets_are_masked_wherever_they_are_also_where_a_text_
     assert SECRET[:16] not in told
     [span] = chats(router)
     assert "characters in all" in messages_of(span, INPUT)[0]["parts"][0]["content"]
+
+
+async def test_Generate__files_of_a_spawn_are_never_in_the_span(world: World) -> None:
+    files = [{"name": "plan.txt", "content": "the secret plan"}]
+    arguments = json.dumps({"task": "Read it.", "attachments": files})
+    batch = json.dumps({"calls": [{"name": "sessions_spawn", "arguments": json.loads(arguments)}]})
+    call = tool_part(0, arguments, "c1", "sessions_spawn")
+    world.provider.on("one", sse(chunk({"role": "assistant"}), call, chunk({}, "tool_calls"), USAGE_CHUNK))
+    router = await recording(world)
+    asked = assistant(call_block("c0", "parallel", json.dumps({"arguments": json.loads(batch)})))
+    await router.generate(world.ref("one"), messages=[user("Go."), asked, tool_result("c0", "done")])
+    [span] = chats(router)
+    assert "secret plan" not in span.to_json()
+    [told] = messages_of(span, OUTPUT)[0]["parts"]
+    assert json.loads(told["arguments"])["attachments"][0]["content"]["$redacted"] == "attachment"
 
 
 async def test_Generate__a_long_conversation_leaves_its_newest_messages_within_the_bound(

@@ -5,11 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.decision_pb2 import Deny, SpawnDecision
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.session_pb2 import RUN_STATE_SUCCEEDED
+from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
@@ -148,6 +152,21 @@ async def test_ClaimRuns__names_the_enabled_hooks_and_counts_the_messages(alone:
     held = await alone.claim(second)
     assert set(held.enabled_hooks) == {events.HOOK_KIND_LLM_INPUT, events.HOOK_KIND_BEFORE_TOOL_CALL}
     assert held.pending_message_count == 1
+
+
+async def test_ClaimRuns__says_whether_the_tenant_wants_content_in_traces(alone: Mesh) -> None:
+    await enable_shared(alone)
+    first, second = [(await alone.spawn()).session_id for _ in range(2)]
+    assert not (await alone.claim(first)).trace_content
+    settings = TenantSettings(routing=RoutingPolicy(trace_content=True))
+    await alone.operator(
+        "UpdateTenant",
+        tenant_pb.UpdateTenantRequest(
+            tenant=Tenant(tenant_id=alone.tenant, settings=settings),
+            update_mask=FieldMask(paths=["settings.routing"]),
+        ),
+    )
+    assert (await alone.claim(second)).trace_content
 
 
 async def test_ClaimRuns__names_every_hook_before_they_are_known(alone: Mesh, postgres: Any) -> None:

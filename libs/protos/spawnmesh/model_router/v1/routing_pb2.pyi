@@ -372,8 +372,9 @@ class RoutingPolicy(_message.Message):
     """
     trace_content: _builtins.bool
     """The spans of model calls have the messages and the answers, with secrets masked, if the
-    operator records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`). A person who reads
-    the traces reads them.
+    operator records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`), and those of tool calls
+    the arguments and the results (`RUNNER_TRACE_CONTENT_MAX_BYTES`). A person who reads the
+    traces reads them.
     """
     def __init__(
         self,

@@ -151,6 +151,7 @@ class ClaimedRun(_message.Message):
     ENABLED_HOOKS_FIELD_NUMBER: _builtins.int
     PENDING_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     APPROVAL_COUNT_FIELD_NUMBER: _builtins.int
+    TRACE_CONTENT_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
     """The bearer token for every call in the name of the run, until HeartbeatRun returns a newer one.
     It gives access to the run's session only.
@@ -172,9 +173,9 @@ class ClaimedRun(_message.Message):
     that arrived meanwhile was read.
     """
     approval_count: _builtins.int
-    """The number of approvals that the run has requested so far. If it is 0, the run need not ask
-    TakeDecision.
-    """
+    """The number of approvals requested so far. If it is 0, the run need not ask TakeDecision."""
+    trace_content: _builtins.bool
+    """`RoutingPolicy.trace_content` of the tenant, when the run was claimed."""
     @_builtins.property
     def run(self) -> _session_pb2.Run:
         """The run, RUNNING. If it has an `interrupt_time`, do nothing but call EndInterruptedRun."""
@@ -227,10 +228,11 @@ class ClaimedRun(_message.Message):
         enabled_hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
         pending_message_count: _builtins.int = ...,
         approval_count: _builtins.int = ...,
+        trace_content: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_count", b"approval_count", "deadline_time", b"deadline_time", "enabled_hooks", b"enabled_hooks", "first_epoch", b"first_epoch", "lease_ttl", b"lease_ttl", "models", b"models", "pending_message_count", b"pending_message_count", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_count", b"approval_count", "deadline_time", b"deadline_time", "enabled_hooks", b"enabled_hooks", "first_epoch", b"first_epoch", "lease_ttl", b"lease_ttl", "models", b"models", "pending_message_count", b"pending_message_count", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "trace_content", b"trace_content", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
