@@ -2,9 +2,9 @@
 
 A token is an HMAC, the time at which the page was made, and the position, which its holder can
 read. The key is a secret of the service that all of its replicas have, so each takes the tokens of
-the others, and nobody else can make one. A token that was cut or changed, or given to another
-caller, list or service, would skip rows: it is refused. So is one that is older than a day, because
-the positions of a list do not mean the same forever.
+the others, and no caller can make one. A token that was cut or changed, or given to another
+caller, list or service, would skip rows: it is refused. So is one that is older than a day: a
+position does not mean the same for ever.
 """
 
 import hashlib

@@ -90,8 +90,8 @@ class TokenMinter:
         self._service_tokens: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
 
     def derived_key(self, purpose: str) -> bytes:
-        """Return a secret of 32 bytes for another purpose. Whoever has it learns nothing of the
-        signing key, and each process with the same signing key gets the same.
+        """Return a secret of 32 bytes for another purpose. It tells nothing of the signing key, and
+        each process with the same signing key gets the same.
         """
         material = self._key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
         return HKDF(SHA256(), 32, salt=None, info=f"spawnmesh {purpose}".encode()).derive(material)

@@ -142,7 +142,7 @@ SECURITY_BUGS = (
         ("tests/unit/core/test_page_tokens.py",),
     ),
     SeededBug(
-        "a page token that anybody made is taken",
+        "a page token that a caller made is taken",
         (
             Change(
                 "libs/core/spawnmesh_core/page_tokens.py",

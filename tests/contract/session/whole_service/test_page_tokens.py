@@ -1,4 +1,4 @@
-"""A page token is good at every replica, for a day, and nobody but the service makes one."""
+"""A page token is good at every replica, for a day, and no other than the service makes one."""
 
 from dataclasses import replace
 from datetime import timedelta
