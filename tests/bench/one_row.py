@@ -83,7 +83,9 @@ class _OneSet(AttachmentBlobServiceServicer):
 
 async def _serve(dsn: str, jwks: Path) -> None:
     async with (
-        start_process("floor", ProcessSettings(jwks_file=jwks)) as process,
+        start_process(
+            "floor", ProcessSettings(jwks_file=jwks, signing_key_file=jwks.with_name("session.pem"))
+        ) as process,
         open_database(
             dsn, name="floor", max_connections=_CONNECTIONS, meter=process.metrics.meter
         ) as database,

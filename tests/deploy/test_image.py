@@ -133,6 +133,7 @@ async def test_installed_closure_migrates_and_serves(tmp_path: Path, postgres: P
         "TRANSCRIPT_DATABASE_URL": app,
         "TRANSCRIPT_DATABASE_OWNER_URL": owner,
         "TRANSCRIPT_JWKS_FILE": str(keys / "jwks.json"),
+        "TRANSCRIPT_SIGNING_KEY_FILE": str(keys / "transcript.pem"),
         "TRANSCRIPT_LISTEN": f"127.0.0.1:{port}",
         "TRANSCRIPT_HEALTH_LISTEN": f"127.0.0.1:{health_port}",
     }

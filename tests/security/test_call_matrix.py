@@ -62,7 +62,10 @@ def handler_of(method: MethodDescriptor) -> "grpc.RpcMethodHandler[Any, Any]":
 async def serving(keys: Path, plugin: str | None = None) -> AsyncIterator[grpc.aio.Channel]:
     """Serve every RPC as a service of the mesh, or as the plugin at an endpoint."""
     verifier = TokenVerifier(JwksFile(keys / "jwks.json"))
-    server = build_server(Process("session", ProcessSettings(), None, verifier, NoOpTracer()), plugin=plugin)
+    minter = TokenMinter("session", keys / "session.pem")
+    server = build_server(
+        Process("session", ProcessSettings(), minter, verifier, NoOpTracer()), plugin=plugin
+    )
     for service in mesh_services():
         handlers = {method.name: handler_of(method) for method in service.methods}
         server.add_registered_method_handlers(service.full_name, handlers)

@@ -57,7 +57,8 @@ def _service_config() -> str:
     may be repeated.
 
     The contract states which RPCs may be repeated. CANCELLED is retryable because a server that
-    stops answers it to a call that arrives in that moment.
+    stops answers it to a call that arrives in that moment. There is no `timeout`: gRPC ends a call
+    a second or two before it (grpc/grpc#34547), and would cut longer deadlines of callers.
     """
     methods = [
         {"service": service.full_name, "method": method.name}

@@ -1,26 +1,31 @@
-"""Page tokens: the position of the next page, bound to the RPC, the caller and the filters.
+"""Page tokens: the position of the next page, signed for the RPC, the caller and the filters.
 
-A token is a digest and the position. The digest is no signature: a caller that makes a token of
-its own chooses a position among the rows that it may list anyway. So the reader of a token states
-the types of its parts, and any other position is refused. The digest finds tokens that were cut or
-changed, or given to another caller or for another list, which would otherwise skip rows.
+A token is an HMAC, the time at which the page was made, and the position, which its holder can
+read. The key is a secret of the service that all of its replicas have, so each takes the tokens of
+the others, and no caller can make one. A token that was cut or changed, or given to another
+caller, list or service, would skip rows: it is refused. So is one that is older than a day: a
+position does not mean the same for ever.
 """
 
 import hashlib
+import hmac
 import json
-import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
 
+from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.errors import invalid
 
-_DIGEST_BYTES = 12
-_INT8 = range(-(2**63), 2**63)
-_TEXT = re.compile(r"[^\0\ud800-\udfff]{0,768}")
-"""Text that PostgreSQL stores. No token of a request is long enough for a longer one."""
+LIFETIME = timedelta(days=1)
+"""The age of the oldest token that is good: a person goes on the next morning with the list of
+today, and a release that changes the order of a list meets no token of the one before for longer.
+"""
+_SIGNATURE_BYTES = 16
 
 Part = str | int | bytes | datetime
 """A column of a position. A time has a time zone; a page gets it back in UTC."""
@@ -28,6 +33,8 @@ Part = str | int | bytes | datetime
 _First = TypeVar("_First", bound=Part)
 _Second = TypeVar("_Second", bound=Part)
 _Third = TypeVar("_Third", bound=Part)
+
+_key: ContextVar[bytes] = ContextVar("spawnmesh_page_key")
 
 
 class TokenRequest(Protocol):
@@ -49,16 +56,26 @@ class PagedRequest(TokenRequest, Protocol):
     page_size: int
 
 
-def page_token(position: Sequence[Part], request: TokenRequest, *caller: str) -> str:
+@contextmanager
+def page_key(key: bytes) -> Iterator[None]:
+    """Sign and check the page tokens of the block with the key, a secret of 32 bytes."""
+    former = _key.set(key)
+    try:
+        yield
+    finally:
+        _key.reset(former)
+
+
+def page_token(position: Sequence[Part], request: TokenRequest, *caller: str, clock: Clock = utc_now) -> str:
     """Return the token of the page after the position: the last row of a page, by the columns that
     order the list.
 
     It is good for the same request, except for its page size, and for the same `caller`: the
-    tenant, and for a run its session.
+    tenant, and for a run its session. Raises LookupError outside of a block with a key.
     """
-    plain = [_plain(part) for part in position]
-    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
-    return urlsafe_b64encode(_digest(text, request, caller) + text).decode().rstrip("=")
+    signed = [int(clock().timestamp()), *map(_plain, position)]
+    text = json.dumps(signed, separators=(",", ":"), ensure_ascii=False).encode()
+    return _encoded(_signature(text, request, caller) + text)
 
 
 @overload
@@ -80,27 +97,35 @@ def position_of(
 def position_of(request: TokenRequest, types: tuple[Any, ...], *caller: str) -> tuple[Any, ...] | None:
     """Return the position that the request's token names, or None without a token.
 
-    The parts have these types: a number fits into 64 bits, a text into PostgreSQL. Raises
-    INVALID_REQUEST for a token that no page of this list gave to this caller.
+    Raises INVALID_REQUEST for a token that no page of this list gave to this caller, for one that
+    is older than LIFETIME, and for one whose parts have not these types, as after a new release.
     """
     token = request.page_token
     if not token:
         return None
     try:
-        found = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[_DIGEST_BYTES:])
-        if not isinstance(found, list):
-            raise _foreign()
-        position = tuple(_part_of(part, wanted) for part, wanted in zip(found, types, strict=True))
-    except (ValueError, OverflowError, RecursionError):
+        signed = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except ValueError:
         raise _foreign() from None
-    # Compare the text of the token: base64, JSON, times and digits have several texts for a value.
-    if token != page_token(position, request, *caller):
+    signature, text = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
+    # Compare the text of the token as well: base64 has several texts for the same bytes.
+    if token != _encoded(signed) or not hmac.compare_digest(signature, _signature(text, request, caller)):
         raise _foreign()
-    return position
+    issued, *position = json.loads(text)
+    if utc_now().timestamp() - issued > LIFETIME.total_seconds():
+        raise invalid("page_token", "has expired after a day; begin the list again, with an empty token")
+    try:
+        return tuple(_part_of(part, wanted) for part, wanted in zip(position, types, strict=True))
+    except ValueError:
+        raise _foreign() from None
 
 
 def _foreign() -> Exception:
     return invalid("page_token", "is no token that a page of this list gave to this caller")
+
+
+def _encoded(signed: bytes) -> str:
+    return urlsafe_b64encode(signed).decode().rstrip("=")
 
 
 def _plain(part: Part) -> Any:
@@ -113,21 +138,17 @@ def _plain(part: Part) -> Any:
 
 
 def _part_of(part: object, wanted: type[Part]) -> Part:
-    """Return the part of a position as this type. Raises ValueError or OverflowError."""
-    if wanted is int and type(part) is int and part in _INT8:
+    """Return the part of a position as this type. Raises ValueError."""
+    if wanted is int and isinstance(part, int):
         return part
-    if wanted is not int and isinstance(part, str) and _TEXT.fullmatch(part):
+    if wanted is not int and isinstance(part, str):
         if wanted is bytes:
             return bytes.fromhex(part)
-        if wanted is str:
-            return part
-        time = datetime.fromisoformat(part)
-        if time.tzinfo is not None:
-            return time.astimezone(UTC)
+        return datetime.fromisoformat(part) if wanted is datetime else part
     raise ValueError("another type")
 
 
-def _digest(text: bytes, request: TokenRequest, caller: Sequence[str]) -> bytes:
+def _signature(text: bytes, request: TokenRequest, caller: Sequence[str]) -> bytes:
     bound = deepcopy(request)
     bound.page_token = ""
     if "page_size" in bound.DESCRIPTOR.fields_by_name:
@@ -138,7 +159,7 @@ def _digest(text: bytes, request: TokenRequest, caller: Sequence[str]) -> bytes:
         bound.SerializeToString(deterministic=True),
         *map(str.encode, caller),
     )
-    digest = hashlib.sha256()
+    signature = hmac.new(_key.get(), digestmod=hashlib.sha256)
     for part in parts:
-        digest.update(len(part).to_bytes(8) + part)
-    return digest.digest()[:_DIGEST_BYTES]
+        signature.update(len(part).to_bytes(8) + part)
+    return signature.digest()[:_SIGNATURE_BYTES]

@@ -30,6 +30,7 @@ from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
 from spawnmesh_runtime.interceptors.limits import limited_calls, rated_calls
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
 from spawnmesh_runtime.interceptors.observe import observed_calls
+from spawnmesh_runtime.interceptors.pages import signed_pages
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import decode_valid
@@ -54,8 +55,9 @@ log = structlog.get_logger()
 class MeshServer(grpc.aio.Server):
     """A grpc.aio server that adds the interceptors to each method of a service.
 
-    Adding a service raises PolicyMissing if one of its methods has no policy. Health and reflection
-    need no token, and only their refused calls are logged.
+    Adding a service raises PolicyMissing if one of its methods has no policy, and SystemExit with
+    one line if one of them lists and the process has no signing key for page tokens. Health and
+    reflection need no token, and only their refused calls are logged.
     """
 
     def __init__(
@@ -130,6 +132,8 @@ class MeshServer(grpc.aio.Server):
         names = ResourceNames(described, method.policy.audit)
         decode = decode_valid(decode_with(handler.request_deserializer), described.input_type)
         step = servicer_step(handler, names.note_response if method.policy.audit.is_recorded else None)
+        if "page_token" in described.input_type.fields_by_name:
+            step = signed_pages(step, process)
         step = named_resources(step, names, client_streaming=handler.request_streaming)
         step = read_calls(
             step,

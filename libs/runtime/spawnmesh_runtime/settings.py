@@ -40,9 +40,10 @@ class ProcessSettings(BaseSettings):
     token_audience: str = "spawnmesh"  # noqa: S105 - a name, not a secret
     """The audience that tokens of this mesh must name."""
     signing_key_file: Path | None = None
-    """PKCS8 private key for the tokens of this process.
+    """PKCS8 private key for the tokens of this process. All replicas of a service have the same.
 
-    The file states the key id; default `<service>-1`.
+    The file states the key id; default `<service>-1`. The key of page tokens is derived from it, so
+    a service does not start without it.
     """
     client_issuers: list[str] = ["client"]
     """Issuers that may issue tokens for clients and operators."""

@@ -17,7 +17,14 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.ids import IdKind, new_id
 
@@ -81,6 +88,13 @@ class TokenMinter:
         self._audience = audience
         self._clock = clock
         self._service_tokens: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+
+    def derived_key(self, purpose: str) -> bytes:
+        """Return a secret of 32 bytes for another purpose. It tells nothing of the signing key, and
+        each process with the same signing key gets the same.
+        """
+        material = self._key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        return HKDF(SHA256(), 32, salt=None, info=f"spawnmesh {purpose}".encode()).derive(material)
 
     def service_token(self, tenant_id: str, *, plugin: str = "") -> str:
         """Return a token for this service and the tenant. It is cached until it nearly expires.

@@ -84,6 +84,9 @@ class _Shared:
 
 @asynccontextmanager
 async def _open_shared(process: Process, settings: HookSettings, resolve: Resolve) -> AsyncIterator[_Shared]:
+    """Open what the service and its worker share. Raise SystemExit with one line without a key."""
+    if settings.signing_key_file is None:
+        raise SystemExit(f"{process.service}: signing_key_file is needed to sign calls of webhooks")
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
             open_database(
@@ -107,8 +110,7 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
         )
         guard = EndpointGuard(rules, DnsResolver(resolve).addresses_of)
         tls = webhook_tls(settings.webhook_ca_file)
-        key_file = settings.signing_key_file
-        secrets = WebhookSecrets(key_file.read_bytes() if key_file else None)
+        secrets = WebhookSecrets(settings.signing_key_file.read_bytes())
         webhooks = WebhookPluginClient(tls, secrets)
         plugin_channels = PluginChannelPool(process, settings.max_idle_peers)
         stack.push_async_callback(plugin_channels.close)

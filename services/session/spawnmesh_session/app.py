@@ -290,9 +290,9 @@ def make_dependencies(
     revocations: RevocationFeed,
     call_limits: CallLimitsFeed,
 ) -> Dependencies:
-    """Build what the RPCs share. Raise RuntimeError without a key for run tokens."""
+    """Build what the RPCs share. Raise SystemExit with one line without a key for run tokens."""
     if process.minter is None:
-        raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
+        raise SystemExit(f"{process.service}: signing_key_file is needed to sign tokens of runs")
     database, terminator, metrics = components.database, components.terminator, components.metrics
     lease_ttl = timedelta(seconds=settings.lease_ttl_seconds)
     watch_limit = FairLimiter(

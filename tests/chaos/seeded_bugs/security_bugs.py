@@ -142,6 +142,28 @@ SECURITY_BUGS = (
         ("tests/unit/core/test_page_tokens.py",),
     ),
     SeededBug(
+        "a page token that a caller made is taken",
+        (
+            Change(
+                "libs/core/spawnmesh_core/page_tokens.py",
+                "not hmac.compare_digest(signature, _signature(text, request, caller))",
+                "len(signature) < _SIGNATURE_BYTES",
+            ),
+        ),
+        ("tests/unit/core/test_page_tokens.py",),
+    ),
+    SeededBug(
+        "a page token never expires",
+        (
+            Change(
+                "libs/core/spawnmesh_core/page_tokens.py",
+                "> LIFETIME.total_seconds()",
+                "> LIFETIME.total_seconds() * 1e9",
+            ),
+        ),
+        ("tests/contract/session/whole_service/test_page_tokens.py",),
+    ),
+    SeededBug(
         "the sandbox of a tool keeps the runner's network",
         (
             Change(f"{_SANDBOX}/command_line.py", '"network": confinement.network,', '"network": True,'),

@@ -39,7 +39,7 @@ from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.tokens import AUDIENCE, TokenVerifier
+from spawnmesh_runtime.tokens import AUDIENCE, TokenMinter, TokenVerifier
 from structlog.testing import capture_logs
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -188,7 +188,8 @@ async def served(
     """Serve on loopback until the block ends; yield `host:port`."""
     settings = ProcessSettings(log_level="error")
     verifier = TokenVerifier(JwksFile(keys / "jwks.json"), audience=audience, clock=clock)
-    process = Process(name, settings, None, verifier, NoOpTracer(), health=health or Health())
+    minter = TokenMinter("session", keys / "session.pem")
+    process = Process(name, settings, minter, verifier, NoOpTracer(), health=health or Health())
     server = build_server(process)
     for added in add:
         added(server)

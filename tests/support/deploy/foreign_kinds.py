@@ -10,6 +10,17 @@ FOREIGN = {
         *("parentRefs.name", "parentRefs.namespace", "hostnames"),
         *("rules.backendRefs.name", "rules.backendRefs.port", "rules.timeouts.request"),
     },
+    "GRPCRoute": {
+        *("parentRefs.name", "parentRefs.namespace", "hostnames"),
+        *("rules.matches.method.type", "rules.matches.method.service"),
+        *(f"rules.matches.headers.{field}" for field in ("type", "name", "value")),
+        *("rules.backendRefs.name", "rules.backendRefs.port"),
+    },
+    "BackendTLSPolicy": {
+        *(f"targetRefs.{field}" for field in ("group", "kind", "name")),
+        *(f"validation.caCertificateRefs.{field}" for field in ("group", "kind", "name")),
+        "validation.hostname",
+    },
     "ExternalSecret": {
         *("refreshInterval", "secretStoreRef.name", "secretStoreRef.kind"),
         *("target.name", "target.creationPolicy", "target.deletionPolicy"),

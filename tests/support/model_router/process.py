@@ -61,6 +61,7 @@ class RouterProcess:
             **self.world.environ,
             "MODEL_ROUTER_LISTEN": self.target,
             "MODEL_ROUTER_JWKS_FILE": str(self.world.keys / "jwks.json"),
+            "MODEL_ROUTER_SIGNING_KEY_FILE": str(self.world.keys / "model-router.pem"),
             "MODEL_ROUTER_DATABASE_URL": self.dsn,
             "MODEL_ROUTER_CONFIG_FILE": str(self.config),
             "MODEL_ROUTER_TRIES_BEFORE_FAILOVER": "1",

@@ -28,7 +28,7 @@ from spawnmesh_runtime.metrics import SCOPE, Metrics
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.tokens import TokenVerifier
+from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 from tests.support.captured_logs import captured_events
 
@@ -94,7 +94,7 @@ async def open_attacked(
     process = Process(
         name,
         ProcessSettings(**settings),
-        None,
+        TokenMinter("session", keys / "session.pem"),
         verifier or TokenVerifier(JwksFile(keys / "jwks.json")),
         tracing.get_tracer("attacked"),
         Metrics(metering.get_meter(SCOPE)),

@@ -146,12 +146,16 @@ def open_mesh(
             await forget_shared_hooks(postgres)
         targets = {**peers, **(elsewhere or {})}
         chosen = SessionSettings(
-            **shared_settings("session", keys),
             attachment_blob_target=targets["attachment-blob"],
             transcript_target=targets["transcript"],
             hook_target=targets["hook"],
             model_router_target=targets["model-router"],
-            **{"database_url": migrated["session"].app, "lease_ttl_seconds": 60.0, **settings},
+            **{
+                **shared_settings("session", keys),
+                "database_url": migrated["session"].app,
+                "lease_ttl_seconds": 60.0,
+                **settings,
+            },
         )
         async with (
             served("session", chosen, open_session, port=port) as target,

@@ -90,7 +90,7 @@ def require_valid(message: Message, *, first_alone: bool = False) -> None:
         FieldViolation(_path(found.proto.field), found.proto.message or "breaks a rule")
         for found in violations[:_SHOWN]
     )
-    more = f" and {len(violations) - 1} more" if len(violations) > 1 else ""
+    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     raise MeshError(
         Reason.INVALID_REQUEST,
         f"{shown[0].field or 'request'}: {shown[0].description}{more}",

@@ -33,10 +33,8 @@ class WebhookPluginClient:
         handler_request: HandlerRequest[Request, Answer],
     ) -> AnswerBytes | CallFailure:
         """Return the plugin's answer from one of the addresses, which were checked before."""
-        secret = self.secrets.of_plugin(tenant_id, plugin)
-        if secret is None:
-            return call_failures.NO_SIGNING_KEY
-        posted = PostedBody(delivery_id, (secret,), _body(handler_request), is_traced=True)
+        secrets = (self.secrets.of_plugin(tenant_id, plugin),)
+        posted = PostedBody(delivery_id, secrets, _body(handler_request), is_traced=True)
         try:
             answer = await post(
                 parse_endpoint(plugin.endpoint),

@@ -16,23 +16,19 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class WebhookSecrets:
-    """Derives secrets from the signing key of this service, which may have none."""
+    """Derives secrets from the file with the signing key of this service."""
 
-    master_key: bytes | None
+    master_key: bytes
 
-    def of_plugin(self, tenant_id: str, plugin: Plugin) -> str | None:
-        """Return the secret of a plugin that is a webhook, or None without a key.
+    def of_plugin(self, tenant_id: str, plugin: Plugin) -> str:
+        """Return the secret of a plugin that is a webhook.
 
         A bundled plugin has one secret for all tenants.
         """
-        if self.master_key is None:
-            return None
         return secret_of_plugin(self.master_key, plugin.name, None if plugin.bundled else tenant_id)
 
     def of_webhook(self, tenant_id: str, webhook: Webhook, now: datetime) -> Sequence[str]:
-        """Return the secrets that sign a message now, the newest first; none without a key."""
-        if self.master_key is None:
-            return ()
+        """Return the secrets that sign a message now, the newest first."""
         return [
             _derive(self.master_key, f"outgoing webhook {tenant_id} {webhook.webhook_id} {number}")
             for number in webhook.secret_numbers(now)

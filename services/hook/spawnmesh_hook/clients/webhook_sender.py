@@ -19,10 +19,6 @@ from spawnmesh_hook.domain.webhooks import Webhook, WebhookAttempt, WebhookMessa
 _MAX_ANSWER_BYTES = 64 * 1024  # It is not read, but it arrives.
 
 
-class _NoKey(Exception):
-    """There is no key to sign with, and nothing is sent without a signature."""
-
-
 @dataclass(frozen=True, slots=True)
 class WebhookSender:
     """Opens a connection for each message, to an address that is checked for it."""
@@ -52,8 +48,6 @@ class WebhookSender:
             error = f"the DNS lookup of its name failed: {failure}"
         except EndpointNotAllowed:
             error = "the operator does not allow its address any more"
-        except _NoKey:
-            error = "this service has no key to sign messages with"
         if answer is not None and not _is_received(answer):
             error = f"HTTP status {answer.status}"
         return WebhookAttempt(
@@ -70,8 +64,6 @@ class WebhookSender:
         if not addresses:
             raise DnsLookupFailed("its name has no address")
         secrets = self.secrets.of_webhook(tenant_id, webhook, utc_now())
-        if not secrets:
-            raise _NoKey
         posted = PostedBody(message.event_id, secrets, message.body.encode())
         return await post(endpoint, addresses, self.tls, posted, max_answer_bytes=_MAX_ANSWER_BYTES)
 

@@ -59,9 +59,6 @@ ANSWER_TOO_COMPLEX = CallFailure("malformed answer: it takes too long to read")
 ANSWER_UNREADABLE = CallFailure("malformed answer: not a message of the proto")
 ANSWER_NOT_JSON = CallFailure("malformed answer: not the JSON of the proto message")
 NO_CONNECTION = CallFailure("the call failed: no connection", is_transient=True)
-NO_SIGNING_KEY = CallFailure(
-    "this service has no key to sign its calls with", counts_against_plugin=False, is_transient=True
-)
 
 
 def timed_out(seconds: float) -> CallFailure:

@@ -30,17 +30,6 @@ class EndpointNotReached(MeshError):
         )
 
 
-class NoSigningKey(MeshError):
-    """The service has no key from which it derives the secrets of webhooks."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            Reason.ENDPOINT_NOT_ALLOWED,
-            "the hook service has no key to sign messages with, and sends none without a signature; ask the"
-            " operator to set HOOK_SIGNING_KEY_FILE",
-        )
-
-
 class GrantMissing(MeshError):
     """The plugin registers for a hook without the grant that the hook needs."""
 

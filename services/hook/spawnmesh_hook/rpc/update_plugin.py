@@ -11,7 +11,6 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.endpoints import parse_endpoint
 from spawnmesh_hook.domain.errors import (
-    EndpointNotAllowed,
     GrantMissing,
     NameIsBundled,
     UnknownTenant,
@@ -55,11 +54,7 @@ async def update_plugin(
         change = await _read_change(connection, tenant_id, request, paths)
     current, wanted = change.current, change.wanted
     endpoint = parse_endpoint(wanted.endpoint)
-    secret = ""
-    if endpoint.is_webhook:
-        secret = deps.secrets.of_plugin(tenant_id, wanted) or ""
-        if not secret:
-            raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
+    secret = deps.secrets.of_plugin(tenant_id, wanted) if endpoint.is_webhook else ""
     if current is None or _ENDPOINT in paths:
         must_connect = not request.allow_unreachable
         await check_endpoint(endpoint, tenant_id, deps.guard, deps.probe, must_connect=must_connect)

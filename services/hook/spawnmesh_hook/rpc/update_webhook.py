@@ -11,7 +11,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.endpoints import Endpoint, parse_webhook_url
-from spawnmesh_hook.domain.errors import NoSigningKey, UnknownTenant
+from spawnmesh_hook.domain.errors import UnknownTenant
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.webhooks import (
     DEFAULT_TIMEOUT,
@@ -43,13 +43,11 @@ async def update_webhook(
 ) -> pb.UpdateWebhookResponse:
     """Enable the hooks of the webhook's events, store the webhook and return it with its secret.
 
-    Raises UnknownTenant, NOT_FOUND, ETAG_DIFFERS, WEBHOOK_COUNT_EXCEEDED, EndpointNotAllowed,
-    EndpointNotReached and NoSigningKey.
+    Raises UnknownTenant, NOT_FOUND, ETAG_DIFFERS, WEBHOOK_COUNT_EXCEEDED, EndpointNotAllowed and
+    EndpointNotReached.
     """
     tenant_id = caller.tenant_id
     paths = changed_paths(request.update_mask, request.webhook, _FIXED)
-    if deps.secrets.master_key is None:
-        raise NoSigningKey
     webhook = None
     while webhook is None:
         async with deps.database.transaction(tenant_id) as connection:

@@ -1,11 +1,10 @@
 """ListFailures: list the tenant's failed calls of providers by hour, model and reason."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from spawnmesh.model_router.v1 import failures_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
@@ -38,29 +37,19 @@ async def list_failures(
     span = HourSpan.of(parse_time(request, "start_time"), parse_time(request, "end_time"), utc_now())
     wanted = request.group_by or _ALL
     grouping = FailureGrouping(*(dimension in wanted for dimension in _ALL))
-    last = position_of(request, (str, str, str), tenant_id)
-    size = request.page_size or _DEFAULT_PAGE_SIZE
+    last = position_of(request, (datetime, str, str), tenant_id)
+    after, size = FailureKey(*last) if last else None, request.page_size or _DEFAULT_PAGE_SIZE
     async with deps.database.transaction(tenant_id) as connection:
         if await get_policy(connection, tenant_id) is None:
             raise unknown_tenant()
-        found = await read_failures(connection, tenant_id, span, grouping, _parse_position(last), size + 1)
+        found = await read_failures(connection, tenant_id, span, grouping, after, size + 1)
     response = pb.ListFailuresResponse(
         rows=[_render_row(key, counts, grouping) for key, counts in found[:size]]
     )
     if len(found) > size:
         end, _ = found[size - 1]
-        position = [end.hour.isoformat(), end.model, end.reason]
-        response.next_page_token = page_token(position, request, tenant_id)
+        response.next_page_token = page_token((end.hour, end.model, end.reason), request, tenant_id)
     return response
-
-
-def _parse_position(last: tuple[str, str, str] | None) -> FailureKey | None:
-    if last is None:
-        return None
-    try:
-        return FailureKey(datetime.fromisoformat(last[0]).astimezone(UTC), last[1], last[2])
-    except (ValueError, OverflowError):  # The caller made the token.
-        raise invalid("page_token", "is no token of this list") from None
 
 
 def _render_row(key: FailureKey, counts: FailureCounts, grouping: FailureGrouping) -> failures_pb2.FailureRow:

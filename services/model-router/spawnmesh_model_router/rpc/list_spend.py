@@ -5,7 +5,6 @@ from datetime import date
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import spend_pb2
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
@@ -56,12 +55,7 @@ async def list_spend(
 
 
 def _parse_position(last: tuple[str, str, str] | None) -> SpendKey | None:
-    if last is None:
-        return None
-    try:
-        return SpendKey(date.fromisoformat(last[0]), last[1], last[2])
-    except ValueError:  # The caller made the token.
-        raise invalid("page_token", "is no token of this list") from None
+    return SpendKey(date.fromisoformat(last[0]), last[1], last[2]) if last else None
 
 
 def _render_row(key: SpendKey, spend: Spend, grouping: SpendGrouping) -> spend_pb2.SpendRow:

@@ -245,22 +245,6 @@ async def test_the_plugins_timeout_overrides_that_of_the_http_client(
     assert await tenant.log() == [("a", "allow")]
 
 
-async def test_a_service_without_a_key_calls_no_webhook(
-    mesh: HookMesh, tenant: Tenant, site: Callable[[Handle], Awaitable[str]], certificate: Path
-) -> None:
-    called = []
-
-    async def handle(request: web.Request) -> web.Response:
-        called.append(request.path)
-        return web.Response(body=b'{"decision":{"allow":{}}}')
-
-    await tenant.register("a", await site(handle), SPAWN)
-    without_key = tenant.on(await mesh.replica(webhook_ca_file=certificate, signing_key_file=None))
-    with refused(Reason.PLUGIN_FAILED):
-        await without_key.spawn()
-    assert called == []
-
-
 async def test_cancelling_a_call_closes_the_connection_to_the_webhook(
     tenant: Tenant, certificate: Path
 ) -> None:

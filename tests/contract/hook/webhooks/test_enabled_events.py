@@ -35,7 +35,7 @@ from tests.support.hook.webhook_receiver import (
     put_webhook,
     webhook_of,
 )
-from tests.support.serving import served
+from tests.support.serving import served, shared_settings
 
 NOWHERE = "127.0.0.1:1"
 REFUSED = "https://169.254.169.254/latest/meta-data"
@@ -75,7 +75,7 @@ async def test_UpdateWebhook__enables_the_events_before_the_webhook_is_stored(
     mesh: HookMesh, tenant: Tenant, execute: Execute, keys: Path
 ) -> None:
     session = EnablingSession(execute)
-    settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
+    settings = ProcessSettings(**shared_settings("session", keys))
     async with served("session", settings, session.open) as target:
         here = tenant.on(await mesh.replica(session_target=target, revocations_wait_seconds=0.0))
         await put_webhook(here, NO_RECEIVER, RUN_ENDED)
@@ -96,7 +96,7 @@ async def test_UpdateWebhook__a_webhook_that_is_deleted_meanwhile_has_no_uncheck
 ) -> None:
     """The call changes the time-out alone, and would then create a webhook with its own address."""
     session = EnablingSession(execute)
-    settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
+    settings = ProcessSettings(**shared_settings("session", keys))
     await put_webhook(tenant, NO_RECEIVER)
     webhook = webhook_pb2.Webhook(name="w", url=url, timeout=Duration(seconds=2))
     request = pb.UpdateWebhookRequest(webhook=webhook, allow_missing=True)
@@ -116,7 +116,7 @@ async def test_UpdateWebhook__nothing_is_stored_if_the_events_are_not_enabled(
 ) -> None:
     session = EnablingSession(execute)
     session.error = MeshError(Reason.UNKNOWN_TENANT, "this tenant does not exist")
-    settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
+    settings = ProcessSettings(**shared_settings("session", keys))
     before = (await put_webhook(tenant, NO_RECEIVER, RUN_ENDED, name="old")).webhook
     async with served("session", settings, session.open) as target:
         here = tenant.on(await mesh.replica(session_target=target, revocations_wait_seconds=0.0))

@@ -183,18 +183,9 @@ async def test_UpdateWebhook__concurrent_creations_of_one_name(tenant: Tenant) -
     assert {one.webhook.etag for one in answers} == {(await webhook_of(tenant)).etag}
 
 
-async def test_UpdateWebhook__a_service_without_a_signing_key(mesh: HookMesh, tenant: Tenant) -> None:
-    await put_webhook(tenant, NO_RECEIVER)
-    without_key = tenant.on(await mesh.replica(signing_key_file=None))
-    for fields in ({"url": f"{NO_RECEIVER}/b"}, {"timeout": Duration(seconds=2)}):
-        with refused(Reason.ENDPOINT_NOT_ALLOWED):
-            await update(without_key, **fields)
-    with refused(Reason.ENDPOINT_NOT_ALLOWED):
-        await rotate(without_key, "r")
-    delivery = await send_test(without_key)
-    assert [(one.status_code, one.error) for one in delivery.attempts] == [
-        (0, "this service has no key to sign messages with")
-    ]
+async def test_a_service_without_a_signing_key_does_not_start(mesh: HookMesh) -> None:
+    with pytest.raises(SystemExit, match="hook: signing_key_file is needed to sign calls of webhooks"):
+        await mesh.replica(signing_key_file=None)
 
 
 async def test_UpdateWebhook__an_unknown_tenant(tenant: Tenant) -> None:

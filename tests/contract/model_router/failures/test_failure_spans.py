@@ -13,6 +13,7 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.failures import BY_HOUR, BY_REASON, list_failures, put_failures, this_hour
 from tests.support.model_router.fixtures import Router, World
+from tests.support.page_keys import page_key_from
 from tests.support.waiting import HOUR, time_left_in
 
 
@@ -55,8 +56,9 @@ async def test_ListFailures__page_goes_on_where_it_ended_after_the_hour_turned(
     await put_failures(world, router.tenant, 1, ("p/one", "BILLING"), ("p/one", "TIMEOUT"))
     request = pb.ListFailuresRequest(group_by=[BY_REASON], page_size=1)
     # The token of a page that an hour ago began with the span.
-    position = [(this_hour() - timedelta(hours=24)).isoformat(), "", "BILLING"]
-    request.page_token = page_token(position, request, router.tenant)
+    position = [this_hour() - timedelta(hours=24), "", "BILLING"]
+    with page_key_from(router.keys, "model-router"):
+        request.page_token = page_token(position, request, router.tenant)
     (row,) = (await router.call("ListFailures", request)).rows
     assert row.reason == generation_pb2.FAILOVER_REASON_TIMEOUT
 

@@ -12,6 +12,7 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.spending import BY_AGENT, BY_DAY, list_spend, put_spend, today
+from tests.support.page_keys import page_key_from
 from tests.support.waiting import DAY, time_left_in
 
 
@@ -60,7 +61,8 @@ async def test_ListSpend__page_goes_on_where_it_ended_after_midnight(world: Worl
     request = pb.ListSpendRequest(group_by=[BY_AGENT], page_size=1)
     # The token of a page that a day ago began with the span.
     position = [(today() - timedelta(days=30)).isoformat(), "ann", ""]
-    request.page_token = page_token(position, request, router.tenant)
+    with page_key_from(router.keys, "model-router"):
+        request.page_token = page_token(position, request, router.tenant)
     (row,) = (await router.call("ListSpend", request)).rows
     assert row.agent_id == "ben"
 

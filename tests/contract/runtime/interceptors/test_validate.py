@@ -39,7 +39,7 @@ def test_paths_go_into_lists_and_values_are_not_repeated() -> None:
         require_valid(hook_pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert [violation.field for violation in caught.value.violations] == ["plugin.name", "plugin.hooks[1]"]
     assert "SECRET" not in str(caught.value) + repr(caught.value.violations)
-    assert "and 1 more" in caught.value.message
+    assert "(and 1 more)" in caught.value.message
 
 
 def test_many_violations_are_cut_to_what_a_header_holds() -> None:

@@ -12,6 +12,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh.session.v1.approval_service_pb2_grpc import (
+    ApprovalServiceServicer,
+    add_ApprovalServiceServicer_to_server,
+)
 from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.methods import PolicyMissing
@@ -191,6 +195,13 @@ async def test_server_without_keys_to_verify_with_is_not_built(process_named: An
     whole = process_named("hook")
     with pytest.raises(ValueError, match="jwks"):
         build_server(Process("hook", whole.settings, whole.minter, None, whole.tracer))
+
+
+async def test_service_that_lists_is_not_added_without_a_key_for_page_tokens(process_named: Any) -> None:
+    whole = process_named("session")
+    server = build_server(Process("session", whole.settings, None, whole.verifier, whole.tracer))
+    with pytest.raises(SystemExit, match="session: signing_key_file is needed to sign page tokens"):
+        add_ApprovalServiceServicer_to_server(ApprovalServiceServicer(), server)
 
 
 async def test_reflection_lists_the_services_without_a_token(serve: Any) -> None:

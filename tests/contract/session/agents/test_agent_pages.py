@@ -19,6 +19,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 
+from tests.support.page_keys import page_key_from
 from tests.support.serving import client_tokens
 from tests.support.session.calls import content_of, fill_agents
 from tests.support.session.harness import Mesh
@@ -117,7 +118,8 @@ async def test_ListAgents__no_page_has_another_tenants(mesh: Mesh, session_datab
     )
     assert ids_of(await agent_pages(mesh, tenant=other, page_size=1)) == ["default", "filler-0003-own"]
     behind = tenant_pb.ListAgentsRequest()
-    behind.page_token = page_token(["filler-0002"], behind, other, "")
+    with page_key_from(mesh.keys, "session"):
+        behind.page_token = page_token(["filler-0002"], behind, other, "")
     rest = await mesh.client(TenantServiceStub(mesh.peer.channel).ListAgents, behind, tenant=other)
     assert ids_of([rest]) == ["filler-0003-own"]
     assert ids_of(await agent_pages(mesh, tenant=f"t-{uuid4().hex[:12]}")) == []
@@ -207,7 +209,8 @@ async def named_at_length(mesh: Mesh, postgres: Any) -> AsyncIterator[list[str]]
 async def test_ListTenants__every_one_once_in_pages_of_less_than_gRPC_takes(
     mesh: Mesh, named_at_length: list[str], page_size: int
 ) -> None:
-    token = page_token([mesh.tenant], tenant_pb.ListTenantsRequest(), "", "")
+    with page_key_from(mesh.keys, "session"):
+        token = page_token([mesh.tenant], tenant_pb.ListTenantsRequest(), "", "")
     pages = await mesh.tenant_pages(page_size=page_size, page_token=token)
     assert max(page.ByteSize() for page in pages) < GRPC_TAKES_BYTES
     assert max(len(page.tenants) for page in pages) <= (page_size or 50)

@@ -11,6 +11,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_session.domain.sessions import SessionOrder
 from spawnmesh_session.store.session_lists import MAX_SCANNED_SESSIONS
 
+from tests.support.page_keys import page_key_from
 from tests.support.session.harness import Mesh
 from tests.support.session.remains import Remains
 from tests.support.session.statements import SQL, list_values
@@ -130,7 +131,8 @@ async def test_ListSessions__a_run_finds_itself_among_the_children_of_its_parent
     of_parent = f"parent_session_id = {parent.session_id}"
     assert await pages_of(as_run, filter=of_parent) == [["child"]]
     behind = pb.ListSessionsRequest(filter=of_parent)
-    token = page_token([child.session_id], behind, mesh.tenant, child.session_id)
+    with page_key_from(mesh.keys, "session"):
+        token = page_token([child.session_id], behind, mesh.tenant, child.session_id)
     assert await pages_of(as_run, filter=of_parent, page_token=token) == [[]]
 
 
