@@ -78,10 +78,20 @@ def test_tokens_per_minute_smaller_than_the_request_is_a_rate_limit(status: int 
         (403, "You have reached your weekly usage limit", FailoverReason.RATE_LIMIT),
         (400, "The model has crashed", FailoverReason.SERVER_ERROR),
         (400, '{"error": {"message": "x y", "param": "model"}}', FailoverReason.MODEL_NOT_FOUND),
+        (400, "Traceback of the worker", FailoverReason.SERVER_ERROR),
+        (None, "Traceback of the worker", FailoverReason.UNCLASSIFIED),
+        (400, "The model took too long", FailoverReason.TIMEOUT),
+        (403, "quota exhausted", FailoverReason.RATE_LIMIT),
+        (403, "Invalid model name x", FailoverReason.MODEL_NOT_FOUND),
+        (403, "Streaming is not allowed", FailoverReason.FORMAT),
+        (410, "The search is deprecated", FailoverReason.FORMAT),
+        (None, "litellm.APIConnectionError: invalid params", FailoverReason.FORMAT),
+        (None, "litellm.ServiceUnavailableError: connection closed", FailoverReason.TIMEOUT),
+        (None, "ResourceExhausted", FailoverReason.RATE_LIMIT),
     ],
 )
 def test_text_overrides_a_status_only_where_it_says_more(
-    status: int, text: str, reason: FailoverReason
+    status: int | None, text: str, reason: FailoverReason
 ) -> None:
     assert classify(ModelFailure(status=status, message=text)) is reason
 
@@ -98,6 +108,40 @@ def test_text_overrides_a_status_only_where_it_says_more(
 )
 def test_code_of_a_refused_request_decides_if_its_text_does_not(code: str, reason: FailoverReason) -> None:
     assert classify(ModelFailure(status=400, message="nobody knows this text", code=code)) is reason
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("content-blocked", FailoverReason.NO_FAILOVER),
+        ("unsupported_api_for_model", FailoverReason.FORMAT),
+        ("unsupported", FailoverReason.UNCLASSIFIED),
+    ],
+)
+def test_code_says_the_cause_if_the_text_does_not(code: str, reason: FailoverReason) -> None:
+    assert classify(ModelFailure(message="nobody knows this text", code=code)) is reason
+
+
+@pytest.mark.parametrize("code", ["MODEL_NOT_READY", "model_not_ready_error"])
+def test_code_that_names_a_cause_beats_a_text_that_only_refuses_a_value(code: str) -> None:
+    assert classify(ModelFailure(message="invalid value", code=code)) is FailoverReason.OVERLOADED
+
+
+@pytest.mark.parametrize(
+    ("provider", "text", "reason"),
+    [
+        ("zai", '{"error": {"code": "1214", "message": "x y"}}', FailoverReason.FORMAT),
+        ("openai", '{"error": {"code": "1214", "message": "x y"}}', FailoverReason.UNCLASSIFIED),
+        ("zai", '{"error": {"code": "1214", "message": "rate limit reached"}}', FailoverReason.RATE_LIMIT),
+        ("minimax", "x y (2049)", FailoverReason.AUTH),
+        ("minimax", "x y 2049", FailoverReason.UNCLASSIFIED),
+        ("cloudflare", "3040: x y", FailoverReason.OVERLOADED),
+    ],
+)
+def test_number_that_a_provider_documents_decides_if_its_text_does_not(
+    provider: str, text: str, reason: FailoverReason
+) -> None:
+    assert classify(ModelFailure(message=text, provider=provider)) is reason
 
 
 def test_full_disk_is_our_own_only_without_an_answer_of_a_provider() -> None:

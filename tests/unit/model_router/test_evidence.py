@@ -83,3 +83,14 @@ def test_text_that_another_one_quotes_is_not_distinct() -> None:
         ModelFailure(message='failed with "slow down"', details=("slow down", "other"))
     )
     assert evidence.distinct == ('failed with "slow down"', "other")
+
+
+@pytest.mark.parametrize("wrapper", ["litellm.BadRequestError: ", "openai.exceptions.APIError: "])
+def test_class_that_an_sdk_chose_by_the_status_is_a_name_and_no_text(wrapper: str) -> None:
+    evidence = extract_evidence(ModelFailure(message=wrapper + "slow down"))
+    assert evidence.distinct == ("slow down",)
+    assert wrapper.rstrip(": ").rpartition(".")[2] in evidence.names
+
+
+def test_class_of_an_sdk_alone_is_a_text() -> None:
+    assert extract_evidence(ModelFailure(message="RateLimitError: ")).distinct

@@ -5,12 +5,13 @@ from typing import Final
 from spawnmesh_model_router.domain.signal_terms import CANNOT, HAVE_NOT, NOT, PERIOD, WORD, follows, near
 
 _MONEY: Final = (
-    r"credits?|(?:account |wallet |remaining |prepaid |available )?balance|funds|money|prepayment"
-    r"|resource package"
+    r"credits?|(?:account |wallet |remaining |prepaid |available )?balance|funds|money|prepayment|wallet"
+    r"|prepaid \w+|resource package|(?:token|credit|prepaid) (?:package|pack|bundle)"
 )
 _SPENT: Final = (
     r"insufficient|not enough|not sufficient|isn.t enough|exhausted|depleted|used up|too low|negative"
-    r"|below|no (?:more|remaining|available)|expired|would exceed"
+    r"|below|no (?:more|remaining|available)|expired|would exceed|empty|r[au]n(?:ning)? out(?! of credits)"
+    r"|runs out|drained|all consumed|fully (?:used|consumed)|zero|lacking|deficit|out of(?! credits)"
     rf"|{HAVE_NOT}(?: enough| sufficient| any)"
 )
 _QUOTA: Final = r"(?:user |token |account |free |prepaid )?quotas?"
@@ -28,11 +29,11 @@ BILLING: Final = (
     # An invoice that is not paid, and a way to pay that is missing.
     r"payment required|in arrears|arrearage|past due|account is in good standing|unpaid|delinquen\w+",
     r"overdue (?:balance|payments?|invoices?)|(?:account|payment|invoices?) (?:is )?overdue"
-    r"|failure to pay|failed payments?",
-    r"(?:invoice|payment|card|billing)(?: method| hold)? (?:is |was |has been )?(?:declined|failed|missing)",
+    r"|failure to pay|failed payments?|suspended,? .{0,40}(?:spend|pay|bill|balance|credit|invoice)\w*",
+    r"(?:invoice|payment|card)(?: method| hold)? (?:is |was |has been )?(?:declined|failed|missing)",
     near(
         r"payment methods?|credit cards?|billing (?:account|information|details|profile)",
-        r"required?|valid|no|missing|on file|not linked",
+        r"required?|valid|no|missing|on file|not linked|not found|closed|disabled|inactive|suspended",
         3,
     ),
     r"add (?:an? )?(?:valid )?(?:payment method|credit card) to (?:continue|use|access|proceed|keep)"
@@ -40,6 +41,8 @@ BILLING: Final = (
     r"billing hard limit|hard limit reached|maximum allowed .{0,30}spending limit|billing limit",
     r"billing (?:is |has )?(?:not (?:been )?)?(?:not active|not enabled|disabled|enabled on|inactive)",
     r"requires? billing to be enabled|(?:enable|activate|set up|check your) billing",
+    r"(?:outstanding|unsettled|unpaid|open) (?:\w+ )?(?:invoices?|balance|payments?|debts?|bills?|amount"
+    r"|dues|charges|fees)|included credits",
     r"cost.{0,60} exceeds? (?:your |the )?(?:\w+ )?(?:quota|balance|budget)",
     rf"budget (?:limit )?(?:has been |was |is )?(?:exceeded|exhausted)|over budget"
     rf"|exceeded(?: {WORD}){{0,3}} budget",
@@ -50,8 +53,11 @@ BILLING: Final = (
     r"(?:requires?|need|needs|without|have|has|no) (?:an? |any )?(?:active |paid |valid |higher "
     r"|current )*(?:paid plan|(?:active|paid|valid|current) subscription|(?:pro|plus|max|team|enterprise"
     r"|paid) plan)",
+    rf"(?:requires?|needs?) (?:an? )?(?:paid|premium|higher|pro|plus|active) (?:{WORD} ){{0,2}}(?:plan|tier"
+    r"|subscription|account)|billing (?:quota|cap)",
     r"requires? an? (?:\w+ )?subscription|subscription (?:is )?(?:required|needed)|no active subscription",
-    r"subscription (?:has |is |has been |was )?(?:expired|inactive|lapsed|cancell?ed|ended|not active)",
+    r"(?:subscription|membership|package|plan|licen[cs]e) (?:has |is |has been |was )?(?:expired|inactive"
+    r"|lapsed|cancell?ed|ended|not active|paused)",
     r"upgrade to (?:a )?(?:paid|pro|plus|premium)\b(?: \w+)? (?:plan |account |tier "
     r"|subscription )?(?:to|for) (?:access|use|continue)",
     r"(?:free )?trial (?:period )?(?:has |is )?(?:ended|expired|over)",
@@ -59,13 +65,20 @@ BILLING: Final = (
     r"|free allocated quota (?:has been |is )?exceeded",
     r"extra usage,? not (?:your )?plan limits|(?:out of|add|buy|enable|draws? from"
     r"|requires?) (?:your )?extra usage|extra usage is required",
-    r"(?:免费|用户|令牌|剩余)额度.{0,6}(?:用尽|耗尽|用完|不足)|余额不足|欠费|充值|餘額不足|残高(?:が)?不足|잔액(?:이)?\s?부족|账户余额|套餐.{0,6}(?:到期|过期|不支持)",
+    r"(?:免费|用户|令牌|剩余)额度.{0,6}(?:用尽|耗尽|用完|不足)|余额不足|欠费|充值|餘額不足"
+    r"|残高(?:が)?不足|잔액(?:이)?\s?부족|账户余额|套餐.{0,6}(?:到期|过期|不支持)"
+    r"|预扣费|剩余额度|余额.{0,6}(?:用完|用尽|耗尽|为零|过低)|未付费|(?:账单|费用).{0,4}(?:未支付|逾期)",
 )
 """Money is used up, a payment failed, or the account's plan does not contain the model."""
 
 PLAN: Final = (
     r"upgrade (?:your |to (?:an? |the )?)(?:\w+ )?(?:plan|subscription|account|tier)|paid plans?",
     rf"(?:plan|subscription|tier)s? (?:\w+ )?{NOT} (?:include|allow|support|cover|have)",
+    rf"(?:access|usage|api)(?: {WORD}){{0,3}} not included|plan (?:only )?includes",
+    r"(?:please|to) (?:purchase|buy|recharge|pay|subscribe)|renew your (?:plan|subscription)"
+    r"|pay[-\s]as[-\s]you[-\s]go|adding funds"
+    r"|(?:please|must|need to) add (?:an? |your )?(?:valid )?(?:payment method|credit card|billing)"
+    r"|unpaid bill",
     r"(?:out of|no) credit|(?:insufficient|not enough) \w+ in (?:your |the )?(?:wallet|account|balance)",
 )
 """Another plan would allow the call."""
@@ -79,9 +92,12 @@ TOO_LARGE_FOR_A_MINUTE: Final = r"too large .{0,160}(?:tokens per min(?:ute)?|tp
 REFILL: Final = (
     # Google's quota. Its text refers free users to billing, but the quota refills by itself.
     r"quota.{0,400}(?:retry in \d[\d.]*m?s?|retrydelay|quota metric)",
-    r"quota exceeded for (?:quota )?metric",
+    r"quota exceeded for (?:quota )?metric|resource exhausted.{0,300}exceeded your current quota"
+    r"|exceeded your current quota.{0,400}resource exhausted",
     r"quota.{0,600}(?:quota\s?metric|quota\s?failure|docs/rate-limits)",
     r"out of extra usage.{0,40}resets?|in-flight requests",
+    r"usage limit reached.{0,40}(?:purchase|buy|add)",
+    rf"{PERIOD} (?:cost|usage) limit|每[日天周月].{{0,4}}(?:费用|用量|使用|消费).{{0,4}}(?:限制|上限|限额)",
     # The text offers more money, but the limit ends by itself.
     rf"(?:usage|rate|{PERIOD}|hours?|plan) limit.{{0,300}}try again (?:at|in|after|on) \d",
     rf"{PERIOD}(?: {WORD}){{0,2}} tokens? (?:limit|quota|allowance)",
@@ -94,6 +110,7 @@ PERIODIC: Final = (
     rf"{PERIOD}(?:/{PERIOD})*(?: {WORD}){{0,3}} (?:limits?|quotas?|allowance|allocation|cap)",
     r"\d+[-\s]hours? limit|usage (?:limits?|cap|quota)|spend(?:ing)? (?:limit|cap)",
     rf"(?:{_USED}) (?:all of )?your(?: {WORD}){{0,4}} (?:limits?|allowance|allocation|usage|quota)",
+    rf"(?:{_USED}) the limits? of your (?:{WORD} )?plan",
     r"(?:limit|quota)s? (?:will |to )?(?:resets?|refresh|renews?)",
     rf"no(?: {WORD}){{0,2}} available (?:with|that have) quota",
     r"used (?:up )?all (?:of )?your (?:\w+ )?(?:requests|messages|tokens|calls)",
@@ -110,6 +127,14 @@ THROTTLED: Final = (
 )
 """The provider says that it limits a rate."""
 
+LIMITED: Final = (
+    r"rate[-\s_]?limit(?:s|ed|ing)?|too many (?:concurrent )?requests|throttl(?:ed|ing|e)",
+    # In words: a code with a quota in it is often about a permission.
+    r"quotas?\s(?:is\s|was\s|has\sbeen\s|limit\s)?(?:exhausted|exceeded|reached|used\sup)|限速|限流"
+    r"|请求(?:数)?过多|频繁",
+)
+"""A rate is limited, in a text that names no missing capacity."""
+
 RATE: Final = (
     r"concurrency (?:limit|quota)|(?:request|api|call) (?:rate|frequency)|ratequota|limit_requests",
     rf"(?:max(?:imum)?|limit|number)(?: of| on)?(?: {WORD}){{0,2}} (?:concurrent|parallel|simultaneous)",
@@ -123,7 +148,8 @@ RATE: Final = (
     rf"(?:{_CALLS})(?: {WORD}){{0,2}} limit (?:has been |is |was )?(?:reached|exceeded|hit)",
     rf"limited to \d[\d,]*(?: {WORD}){{0,3}} (?:per|/|an?)\s?\w+",
     rf"(?:{_USED}) (?:the |its |a )?(?:{WORD} ){{0,2}}(?:requests?|calls?) (?:limit|quota)",
-    r"频率.{0,4}(?:限制|超限|过高|超过)|速率限制|(?:使用|次数).{0,2}上限|调用频率|限流|请求(?:数)?过多|过于频繁|并发.{0,6}(?:超|过|限)",
+    r"频率.{0,4}(?:限制|超限|过高|超过)|速率限制|频繁|(?:使用|次数).{0,2}上限|调用频率|限流"
+    r"|请求(?:数)?过多|过于频繁|并发.{0,6}(?:超|过|限)",
     r"配额|额度.{0,6}(?:用尽|不足|超)|速率.{0,6}(?:超|上限|限制)|限速|达到.{0,10}上限",
     r"過於頻繁|請求過多|レート制限|リクエストが多すぎ|요청\s?한도|요청이 너무 많",
 )
@@ -151,14 +177,15 @@ AUTH_PERMANENT: Final = (
     r"deactivated workspace|not allowed for this organization|reported as leaked",
     rf"(?:oauth |access |refresh )?token(?: {WORD}){{0,2}} revoked|token revoked",
     r"consumer.{0,60} (?:has been )?suspended|consumer suspended|disabled (?:claude )?subscription access",
-    r"(?:账[号户]|密钥|令牌).{0,6}(?:停用|封禁|注销|冻结|禁用|吊销|删除|锁定)",
+    r"(?:账[号户]|帐[号户]|用户|密钥|令牌).{0,6}(?:停用|封禁|封号|封停|注销|冻结|禁用|吊销|删除|锁定)",
 )
 """The account or the credential is closed for good."""
 
 LOGIN: Final = (
     rf"{CANNOT} find (?:a|the) secret",
     rf"run [`'\"]?(?:{WORD} )?(?:auth )?/?(?:login|setup-token)",
-    r"not logged in|please (?:re-?)?(?:log\s?in|sign\s?in)|(?:sign|log) in (?:again|to continue)",
+    r"(?:oauth|login|auth|sso) session (?:has |is )?expired|failed to authenticate|not logged in"
+    r"|please (?:re-?)?(?:log\s?in|sign\s?in)|(?:sign|log) in (?:again|to continue)",
     r"(?:key|token|team|user)(?: is| was)? not (?:allowed|permitted|authori[sz]ed) to (?:access|use|call)",
 )
 """A login is missing, or the credential may not use the model."""
@@ -176,7 +203,7 @@ TOKEN_REFRESH: Final = (
 )
 
 _CREDENTIAL: Final = (
-    r"(?:x-)?(?:\w{1,30}[-_])?api[-_\s]?keys?|apikey|credentials?|(?:access|bearer|oauth|auth|api|id"
+    r"(?:x-)?(?:\w{1,30}[-_])?(?:api|auth)[-_\s]?keys?|apikey|credentials?|(?:access|bearer|oauth|auth|api|id"
     r"|proxy|session|user|jwt|github|copilot|ide|security|server)[-\s_]?tokens?|authorization(?: header"
     r"| token)?|virtual key|subscription key|auth header|authentication (?:token|credentials?|header|method)"
 )
@@ -216,7 +243,8 @@ AUTH: Final = (
     r"bad credentials|unrecognizedclientexception|incompletesignature|signature we calculated",
     r"(?:expired|invalid)(?:token|signature|clienttokenid)(?:exception)?",
     r"endpoint or credentials|default credentials|determine credentials",
-    r"(?:认证|鉴权|授权|身份验证)(?:失败|错误|异常)|未授权|无效的.{0,4}(?:令牌|密钥|key)|无权|没有权限|权限不足|重新登录|未配置.{0,6}(?:密钥|key)"
+    r"(?:认证|鉴权|授权|身份验证)(?:失败|错误|异常)|未授权|无效的.{0,4}(?:令牌|密钥|key)|无权|没有权限"
+    r"|权限不足|重新登录|未配置.{0,6}(?:密钥|key)"
     r"|(?:密钥|令牌|api\s?key).{0,6}(?:无效|错误|过期|不正确|不存在)|未提供.{0,4}(?:令牌|密钥)",
 )
 """The credential was refused, or it lacks a permission."""

@@ -8,7 +8,12 @@ from typing import Final
 
 from spawnmesh_model_router.domain.cooldown import scope_of
 from spawnmesh_model_router.domain.error_names import reason_of_name
-from spawnmesh_model_router.domain.evidence import MAX_TEXT_CHARS, Evidence, extract_evidence
+from spawnmesh_model_router.domain.evidence import (
+    MAX_TEXT_CHARS,
+    Evidence,
+    extract_evidence,
+    without_wrappers,
+)
 from spawnmesh_model_router.domain.prompt_echo import PromptEchoFilter, unescape
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 from spawnmesh_model_router.domain.signal_terms import PERIOD
@@ -29,6 +34,10 @@ class StatusRule:
     named: frozenset[FailoverReason] = frozenset()
 
 
+# Weak words for a cause: they count only against a status that says another one.
+_HINTS: Final = frozenset({Topic.CRASH, Topic.GAVE_UP, Topic.LIMITED, Topic.BUSY})
+# Words for a form: a code or type that names a cause says more.
+_WEAK: Final = frozenset({Topic.INVALID, Topic.VENDOR_CODE, Topic.REPLACED})
 # A response came over a connection with a trusted certificate, and from another machine than ours:
 # its text is about neither of the two.
 _ANSWERED: Final = frozenset(Topic) - {Topic.TLS, Topic.LOCAL}
@@ -45,12 +54,13 @@ _REFUSED: Final = _ANSWERED - {
     Topic.SILENCE,
     Topic.FAULT,
     Topic.INVALID,
+    Topic.REPLACED,
 }
 _LOCKED_OUT: Final = StatusRule(
     FailoverReason.AUTH,
     frozenset(
-        {Topic.BANNED, Topic.GONE, Topic.SESSION, Topic.AUTH_PERMANENT, Topic.BILLING}
-        | {Topic.REFILL, Topic.PERIODIC, Topic.THROTTLED, Topic.PLAN}
+        {Topic.BANNED, Topic.GONE, Topic.NO_SUCH, Topic.SESSION, Topic.AUTH_PERMANENT, Topic.BILLING}
+        | {Topic.REFILL, Topic.PERIODIC, Topic.THROTTLED, Topic.LIMITED, Topic.PLAN, Topic.TRANSCRIPT}
     ),
 )
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
@@ -72,7 +82,7 @@ _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED, named=_NAMED)
 # only a general text, such as "bad gateway", says no more than the status.
 _FAULT: Final = StatusRule(
     FailoverReason.SERVER_ERROR,
-    _REFUSED - {Topic.NOT_FOUND, Topic.THROTTLED, Topic.RATE},
+    _REFUSED - {Topic.NOT_FOUND, Topic.THROTTLED, Topic.RATE, Topic.CRASH, Topic.GAVE_UP},
 )
 # The credential that a gateway reports to be refused is its own.
 _GATEWAY: Final = StatusRule(FailoverReason.SERVER_ERROR, _FAULT.overriding - _ACCESS)
@@ -86,10 +96,10 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
         _MALFORMED
         | _MONEY
         | _ACCESS
-        | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR, Topic.NOT_FOUND},
+        | {Topic.SESSION, Topic.GONE, Topic.NO_SUCH, Topic.MODEL, Topic.VENDOR, Topic.NOT_FOUND},
     ),
     408: _GAVE_UP,
-    410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE}),
+    410: StatusRule(FailoverReason.TIMEOUT, _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE}),
     405: StatusRule(FailoverReason.UNCLASSIFIED, _REFUSED, named=_NAMED),
     # Accepted types, length, address, type of the content, header fields.
     **dict.fromkeys((406, 411, 414, 415, 431), _REJECTED),
@@ -192,7 +202,10 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
             return by_name or rule.reason
         return by_text or rule.reason
     topics = frozenset(Topic) if echo_filter is None and evidence.status is None else _ANSWERED
-    found = _by_text(evidence, topics, echo_filter) or _by_name(names)
+    found = _by_text(evidence, topics - _HINTS - _WEAK, echo_filter)
+    if found is None and (by_name := _by_name(names)) in _NAMED:
+        return by_name or FailoverReason.UNCLASSIFIED
+    found = found or _by_text(evidence, _WEAK, echo_filter) or _by_name(names)
     if found is None and evidence.status is None and not evidence.texts:
         return FailoverReason.NO_ERROR_DETAILS
     return found or FailoverReason.UNCLASSIFIED
@@ -262,7 +275,9 @@ def _match_own(
 ) -> FailoverReason | None:
     """Match as `_match` does, but ignore text that repeats the request."""
     given = _lower(tuple(evidence.given))
-    others = _lower(tuple(unescape(text) for text in evidence.meant if text not in evidence.given))
+    others = _lower(
+        tuple(without_wrappers(unescape(text)) for text in evidence.meant if text not in evidence.given)
+    )
     for signal in _signals(evidence.provider if evidence.provider in _PROVIDERS_WITH_SIGNALS else "", topics):
         if any(map(signal.pattern.search, given)):
             return signal.reason

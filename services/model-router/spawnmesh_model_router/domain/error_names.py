@@ -9,6 +9,8 @@ from typing import Final
 from spawnmesh_model_router.domain.reasons import FailoverReason as R
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# A code that no table has, such as `unsupported_api_for_model`.
+_REFUSED = re.compile(r"(?:INVALID|UNSUPPORTED|MISSING|MALFORMED)_[A-Z]")
 _SUFFIX = re.compile(r"(?:_(?:ERROR|EXCEPTION))+$")
 
 # Keys are upper case, with words separated by `_`, and without ERROR or EXCEPTION at the end.
@@ -44,7 +46,7 @@ _BY_REASON: Final[dict[R, str]] = {
     R.CONTEXT_OVERFLOW: (
         "CONTEXT_LENGTH_EXCEEDED CONTEXT_WINDOW_EXCEEDED TOKEN_LIMIT_EXCEEDED PROMPT_TOO_LONG INPUT_TOO_LONG"
     ),
-    R.NO_FAILOVER: "CONTENT_FILTER CONTENT_POLICY_VIOLATION",
+    R.NO_FAILOVER: "CONTENT_FILTER CONTENT_POLICY_VIOLATION CONTENT_BLOCKED",
     R.EMPTY_RESPONSE: "NO_CONTENT_GENERATED NO_OUTPUT_GENERATED EMPTY_RESPONSE_BODY",
     R.MODEL_NOT_FOUND: (
         "NOT_FOUND RESOURCE_NOT_FOUND NO_SUCH_MODEL DEPLOYMENT_NOT_FOUND MODEL_NOT_SUPPORTED "
@@ -75,5 +77,6 @@ def reason_of_name(name: str) -> R | None:
 
     `rate_limit_error`, `RateLimitError` and `RATE_LIMIT` are the same name.
     """
-    spelled = _CAMEL.sub("_", name).upper()
-    return NAMES.get(spelled) or NAMES.get(_SUFFIX.sub("", spelled))
+    spelled = _CAMEL.sub("_", name).upper().replace("-", "_")
+    known = NAMES.get(spelled) or NAMES.get(_SUFFIX.sub("", spelled))
+    return known or (R.FORMAT if _REFUSED.match(spelled) else None)

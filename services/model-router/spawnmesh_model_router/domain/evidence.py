@@ -31,8 +31,15 @@ _EXCEPTION = re.compile(
     r"\b[A-Za-z]{3,60}(?:Exception|Error)(?:[A-Z][a-z]{2,20})?\b"
     r"|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))"
 )
-# A text that is, or begins with, the name of an error: `not_found_error`, `RATE_LIMIT_EXCEEDED: …`
-_SPELLED = re.compile(r"\s*([A-Za-z]+(?:_[A-Za-z]+)+)\s*(?::|$)")
+# A text that is the name of an error, or begins with it: `not_found_error`,
+# `RATE_LIMIT_EXCEEDED: …`, `ResourceExhausted`
+_SPELLED = re.compile(r"\s*([A-Za-z]+(?:_[A-Za-z]+)+(?=\s*(?::|$))|[A-Z][a-z]+(?:[A-Z][a-z]+)+(?=\s*$))")
+# A class that a proxy or an SDK chose by the status, before the provider's own words.
+_WRAPPER = re.compile(
+    r"(?:\b[a-z]+\.(?:exceptions\.)?)?\b(?:BadRequest|Authentication|PermissionDenied|NotFound|RateLimit"
+    r"|UnprocessableEntity|InternalServer|ServiceUnavailable|APIConnection|APIStatus|API|MidStreamFallback)"
+    r"Error:\s+(?=\S)"
+)
 _HTML = re.compile(r"<!doctype\s+html|<html\b", re.IGNORECASE)
 _NO_BODY = re.compile(r"\bno (?:response )?body\b", re.IGNORECASE)
 
@@ -42,7 +49,8 @@ class Evidence:
     """The evidence of a failure.
 
     - `names` are error codes and types as the response spells them. `texts` contain them, too.
-    - `distinct` are the texts without those that occur unchanged in another one.
+    - `distinct` are the texts without those that occur unchanged in another one. Both are without
+      the classes of proxies and SDKs.
     - `given` are the names that the response itself has as its code or type, as spelled and as
       words. Names of objects further inside may be parts of the request.
     - `status_wording` is the text that the status was read from; empty for the status of the
@@ -97,9 +105,11 @@ def extract_evidence(failure: ModelFailure) -> Evidence:
                 wording = "" if any(body is own for own in answer) else str(status)
         if status is None:
             status, wording = status_in_text(text)
+    stated = [without_wrappers(text) for text in texts]
     names += [spelled[1] for text in tuple(texts[:MAX_CAUSES]) if (spelled := _SPELLED.match(text))]
     raised = [found[0] for text in texts[:MAX_CAUSES] for found in _EXCEPTION.finditer(text)][:MAX_CAUSES]
-    everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, [*names, *raised])]))
+    worded = [*names, *(name for name in raised if not _WRAPPER.search(f"{name}: _"))]
+    everything = tuple(dict.fromkeys([*stated, *names, *map(words_of_name, worded)]))
     return Evidence(
         status=status,
         status_wording=wording,
@@ -112,6 +122,11 @@ def extract_evidence(failure: ModelFailure) -> Evidence:
         has_body=bool(texts or names) and not any(_NO_BODY.search(text) for text in texts),
         is_html=any(_HTML.search(text) for text in texts),
     )
+
+
+def without_wrappers(text: str) -> str:
+    """Return the text without the classes of proxies and SDKs, which say no more than a status."""
+    return _WRAPPER.sub("", text)
 
 
 def _bounded(given: Iterable[str]) -> list[str]:

@@ -6,7 +6,8 @@ from spawnmesh_model_router.domain.signal_terms import CANNOT, NOT, PERIOD, WORD
 
 IMAGE: Final = (
     rf"images?(?: {WORD}){{0,3}} exceeds?|images? (?:(?:is|are|was|were) )?too (?:large|big|small)",
-    r"too many images|max(?:imum)? (?:allowed )?(?:number of )?images|at most \d+ images?|number of images",
+    r"(?:fewer|less) than \d+ images?|fewer images|too many images"
+    r"|max(?:imum)? (?:allowed )?(?:number of )?images|at most \d+ images?|number of images",
     rf"{CANNOT} (?:process|decode|identify)(?: {WORD}){{0,2}} images?",
     r"images? (?:is |are |was )?(?:not valid|corrupt\w*|damaged|unreadable)|not a valid image"
     r"|multimodal file size|uploaded an unsupported image",
@@ -22,7 +23,8 @@ REFUSAL: Final = (
     r"contentpolicyviolation\w*|moderation block(?:ed)?|jailbreak|content(?: \w+)? risk|risky? content"
     r"|requires moderation|refused by the model"
     r"|(?:considered|deemed|classified as|judged)(?: \w+)? (?:high[-\s]risk|risky|unsafe|harmful|sensitive)",
-    r"prohibited content|data inspection failed|datainspectionfailed|prohibited use policy|new sensitive",
+    r"content[-_]blocked|content (?:is |was |has been )?blocked|prohibited content"
+    r"|data inspection failed|datainspectionfailed|prohibited use policy|new sensitive",
     r"safety (?:system|filters?|guidelines?|policy|policies|checks?|reasons?|guardrails?|violation)",
     r"(?:sensitive|inappropriate|unsafe|harmful|objectionable|offensive|disallowed|illegal) (?:content"
     r"|information|words?|material|language|text)",
@@ -43,7 +45,7 @@ _FEATURE: Final = (
     r"|reasoning(?: effort)?|(?:assistant )?(?:message )?prefill|(?:system|developer) (?:role|messages?"
     r"|prompts?|instructions?)|streaming|json mode|json schema|response format|structured outputs?"
     r"|prompt caching|cache control|chat|completions?|temperature|top p|penalt(?:y|ies)|logprobs"
-    r"|stop sequences?"
+    r"|stop sequences?|lora|embeddings?|guardrails?"
 )
 _UNSUPPORTED: Final = rf"(?:{NOT}|cannot) (?:currently |yet )?(?:support|accept|allow|handle)"
 _SUPPORTED: Final = (
@@ -65,6 +67,9 @@ _ROLE: Final = r"user|assistant|system|tool|model|human"
 SHAPE: Final = (
     r"roles must alternate|should alternate|incorrect role information|conversation roles?",
     rf"(?:must|has to|should|cannot|can not|may not) (?:end|start|begin) with (?:an? )?(?:{_ROLE})",
+    rf"only (?:(?:{_ROLE})\W{{1,3}}(?:and |or )?){{1,5}}roles? (?:are|is) supported"
+    r"|invalid type: \w+, expected"
+    r"|cannot unmarshal .{1,60} into .{0,40}request",
     rf"(?:first|last|final) message (?:must|should|role)|message must use the .?(?:{_ROLE}).? role",
     rf"(?:unexpected|invalid|unknown|expected)(?: {WORD}){{0,2}} roles?|valid role: (?:{_ROLE})",
     r"tool use[_.]ids?|tool call ids?|function call turn|tool use failed|failed to call a (?:function|tool)",
@@ -78,20 +83,24 @@ SHAPE: Final = (
     r"did not match (?:the )?(?:expected )?schema|invalid (?:json |tool |function )?schema|schema (?:is"
     r"|was) (?:invalid|not valid)|schema must (?:be|have)|invalid function parameters",
     r"invalid (?:tool|function) (?:call|name|arguments|input)|tools?: tool names must be unique",
+    r"parameters? (?:\w+ ){0,5}must be in \w+ format",
     r"invalid request format|(?:unknown|unsupported|unrecognized) (?:parameters?|params|arguments?)",
     r"invalid (?:uri|data ur[il]|base64|mime type|media type)(?: format| string)?",
+    r"(?:search|tool|feature|parameter)s? (?:is|are|has been|have been) (?:deprecated|removed)",
     r"no messages? provided|prompt failed validation|no previous (?:\w+ )?message|raise exception"
     r"|cannot (?:pass|use|specify|have|set|combine|send"
     r"|mix) both|unsupportedparamserror|malformed input request|deserialize the json body"
     r"|invalid json payload",
-    r"缺少.{0,6}参数|参数校验|格式(?:错误|不正确)|参数(?:错误|无效|异常)|消息.{0,6}(?:格式|为空)|不支持.{0,8}(?:图片|工具|参数|格式)",
+    r"缺少.{0,6}参数|参数校验|格式(?:错误|不正确)|参数(?:错误|无效|异常)|消息.{0,6}(?:格式|为空)"
+    r"|不支持.{0,8}(?:图片|工具|参数|格式)",
 )
 """The API does not accept the shape of the conversation, of a tool or of a parameter."""
 
 REPLAY: Final = (
     r"previous response(?: with)?(?: id)?.{0,80}not found|previous_response_not_found",
     r"invalid .?signature.? in .?thinking|thinking.{0,60}cannot be modified|expected .?thinking",
-    r"encrypted content.{0,60}(?:verified|decrypted|invalid)|invalid encrypted content|thought signature",
+    r"encrypted (?:\w+ ){0,3}content.{0,60}(?:verified|decrypted|decoded|invalid|not issued|mismatch)"
+    r"|invalid encrypted content|thought signature",
     r"item .{0,80}(?:required|expected) (?:following|reasoning) item|without its required",
     r"items? with id .{1,80} not found|reasoning content .{0,60}must be passed back",
 )
@@ -111,11 +120,14 @@ _WINDOW: Final = (
 )
 _BEGUN: Final = r"(?:sequence|prompt|input|request|context|total|message|requested)"
 LONG_CONTEXT: Final = (
+    r"context (?:limit|window|length|size) (?:is|of) \d[\d,]*k?(?: tokens)?[,.;] (?:but|prompt|your"
+    r"|input|you)",
     # The names of the error, and sentences that need no number.
     r"request too large|request entity too large|payload too large|request exceeds the maximum size"
     r"|(?:request|payload|body|content) (?:body |payload )?(?:size |length )?(?:is )?(?:too large"
     r"|exceeds the (?:size )?limit|exceeds the maximum (?:size|allowed|length|number))",
-    r"(?:prompt|input|messages?|conversation|request|context|text)(?: length| size)?(?: \(\d[\d,]* tokens\))?"
+    r"(?:prompt|input|messages?|conversation|request|context|text)(?: tokens?| token length| length| size)?"
+    r"(?: \(\d[\d,]* tokens\))?"
     r"(?: is| are| was)?(?: far| much)? too (?:long|large)",
     r"context (?:length|window|size|limit)(?: has been| was| is)? (?:exceeded|reached|full)"
     r"|contextwindowexceeded\w*|exceed context size\w*|^context overflow:|context window exceeds",
@@ -143,12 +155,26 @@ LONG_CONTEXT: Final = (
     r"(?:prompt|inputs?)\W{0,2}[\s_]tokens .{0,40}must be (?:<=?|less than|at most)",
     rf"(?:{_LONG})\W{{0,2}}(?: {WORD}){{0,4}} (?:must|should|may|can)(?:not| not)? (?:have|be|contain"
     rf"|exceed)(?: {WORD}){{0,3}} \d[\d,]* tokens",
-    r"too many (?:input |prompt )?tokens:? (?:total|in (?:the|your|prompt|input|request|context))"
+    r"too many (?:input |prompt )?tokens:? (?:total|size limit|in (?:the|your|prompt|input|request|context))"
     r"|range of input length",
     r"longer than .{0,30}context|longer than the max(?:imum)? (?:model|sequence|input) length"
     rf"|longer than (?:the )?(?:{WORD} )?max(?:imum)?(?: {WORD})? length",
     r"tokeni[sz]e\w*: too many tokens|body too large .{0,80}tokens|not enough (?:context"
     r"|room in the context)|exceed max message tokens",
+    rf"(?:{_LONG})(?: length| size)?\W{{0,2}} \d[\d,]*(?: tokens?)?\W{{0,2}} (?:is |was )?(?:{_OVER})"
+    rf"{_NOT_A_RATE}(?: {WORD}){{0,4}} \d[\d,]*|(?:{_LONG}) (?:(?:does|do|did|will|would) )?(?:{NOT}"
+    r"|cannot) fit",
+    r"(?:request|prompt|input|messages?) (?:needs?|requires?|uses?"
+    rf"|takes?) (?:at least )?\d[\d,]*{_NOT_A_RATE}"
+    rf"(?: {WORD})? tokens",
+    rf"(?:total|input|prompt|number of){_NOT_A_RATE} tokens?(?: {WORD}){{0,8}} exceed(?:s|ed)?"
+    rf"(?: {WORD}){{0,4}} \d[\d,]*|token length must be",
+    rf"(?:{_LONG}) exceed(?:s|ed)? (?:the )?(?:max(?:imum)?|allowed) (?:length|size|tokens)",
+    r"(?:length|tokens?|size) (?:is|of) \d[\d,]*,? (?:while|but|and|whereas) (?:the )?(?:\w+ )?(?:limit"
+    r"|maximum)",
+    r"max(?:imum)? (?:input|prompt) (?:characters?|tokens?|length) (?:is|are) \d[\d,]*",
+    r"less than (?:or equal to )?(?:the |its )?(?:model(?:'s)? )?(?:max(?:imum)? )?context (?:length"
+    r"|window|size)",
     # The advice to send less.
     rf"(?:shorten|provide|try|use)(?: using)? (?:your |the "
     rf"|an? )?(?:shorter )?(?:{_LONG})(?: length)?(?= to fit|\.|$)|(?:shorten|provide) (?:your |the "
@@ -185,6 +211,7 @@ INVALID: Final = (
     r"|request|json|audio|media|input|prompt|tool calls?)",
     r"(?:request|body|input|json|payload|message) (?:was |is )?malformed|improperly formed|validat(?:e"
     r"|ion) (?:error|failed)|unprocessable|cannot find field|unknown (?:variant|field|name)|extra fields?",
+    r"reject(?:s|ed) (?:the|this|your) (?:request|payload|schema|parameters?|tools?)(?! as)",
     r"not implemented (?:for|by|in|on)|(?:issue|problem) with your request|check your inputs?|url error"
     r"|check (?:the |your )?url|additional properties|is not of type|is not one of"
     r"|expected (?:an? |one of |a valid )?(?:object"

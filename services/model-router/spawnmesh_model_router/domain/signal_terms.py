@@ -11,7 +11,7 @@ from typing import Final
 # would backtrack for minutes.
 WORD: Final = r"[^\s_]{1,40}"
 # A word that ends no sentence: the next sentence may be about something else.
-INNER: Final = r"[^\s_]{0,60}[^\s_.;!?]"
+INNER: Final = r"[^\s_]{0,60}[^\s_.:;!?]"
 
 PERIOD: Final = r"(?:hourly|daily|weekly|monthly|yearly)"
 # Not, and words such as "isn't" and "doesn't".

@@ -16,6 +16,7 @@ from spawnmesh_model_router.domain import account_terms as account
 from spawnmesh_model_router.domain import request_terms as request
 from spawnmesh_model_router.domain import service_terms as service
 from spawnmesh_model_router.domain.reasons import FailoverReason as R
+from spawnmesh_model_router.domain.vendor_codes import NUMBER, VENDOR_CODES
 
 
 class Topic(Enum):
@@ -33,6 +34,7 @@ class Topic(Enum):
     TRANSCRIPT = auto()
     SESSION = auto()
     GONE = auto()
+    NO_SUCH = auto()
     MODEL = auto()
     NOT_FOUND = auto()
     VENDOR = auto()
@@ -47,6 +49,10 @@ class Topic(Enum):
     PLAN = auto()
     OVERLOADED = auto()
     OUTAGE = auto()
+    CRASH = auto()
+    GAVE_UP = auto()
+    LIMITED = auto()
+    BUSY = auto()
     SERVER = auto()
     INTERNAL = auto()
     TOKEN_REFRESH = auto()
@@ -56,6 +62,8 @@ class Topic(Enum):
     SILENCE = auto()
     FAULT = auto()
     INVALID = auto()
+    VENDOR_CODE = auto()
+    REPLACED = auto()
 
 
 @dataclass(frozen=True)
@@ -106,11 +114,12 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(Topic.TRANSCRIPT, R.FORMAT, *request.MISSING_FEATURE, *request.SHAPE),
     row(Topic.SESSION, R.SESSION_EXPIRED, *service.SESSION),
     row(Topic.GONE, R.MODEL_NOT_FOUND, *service.GONE),
+    row(Topic.NO_SUCH, R.MODEL_NOT_FOUND, *service.NO_SUCH),
     row(Topic.MODEL, R.MODEL_NOT_FOUND, *service.MODEL),
     row(Topic.NOT_FOUND, R.MODEL_NOT_FOUND, r"^(?:error: )?(?:404 )?(?:page )?not found\.?$"),
     # Zhipu sends its own error numbers with any HTTP status.
     row(Topic.BILLING, R.BILLING, rf"{ZHIPU_CODE}(?:1309|1311)", provider="zai"),
-    row(Topic.BILLING, R.BILLING, r"余额不足|欠费", provider="zai"),
+    row(Topic.BILLING, R.BILLING, r"余额不足|欠费", r"in arrears|insufficient balance", provider="zai"),
     row(Topic.VENDOR, R.AUTH, rf"{ZHIPU_CODE}(?:100[0-4]|1113)", provider="zai"),
     row(Topic.VENDOR, R.RATE_LIMIT, rf"{ZHIPU_CODE}(?:130[2-5]|1308|1310)", provider="zai"),
     # OpenRouter limits the spending of single keys.
@@ -126,8 +135,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(Topic.THROTTLED, R.RATE_LIMIT, *account.THROTTLED),
     row(Topic.RATE, R.RATE_LIMIT, *account.RATE),
     row(Topic.PLAN, R.BILLING, *account.PLAN),
-    row(Topic.OVERLOADED, R.OVERLOADED, *service.OVERLOADED),
     row(Topic.OUTAGE, R.SERVER_ERROR, *service.OUTAGE),
+    row(Topic.OVERLOADED, R.OVERLOADED, *service.OVERLOADED),
     row(
         Topic.SERVER,
         R.SERVER_ERROR,
@@ -145,14 +154,28 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         R.TIMEOUT,
         r"^(?:llm )?request failed\.?$",
         r"^(?:sorry, )?your request failed\. please try again\.(?: request id: \S+)?$",
-        r"^(?:(?:type)?error: )?(?:terminated"
-        r"|eof)$",
+        r"^(?:(?:api |type)?error: )?(?:terminated|eof)$",
     ),
     row(Topic.SILENCE, R.NO_ERROR_DETAILS, r"(?:no|without(?: any)?) error details"),
     row(Topic.SILENCE, R.EMPTY_RESPONSE, *service.EMPTY),
     row(Topic.SILENCE, R.UNKNOWN, r"unknown error"),
     row(Topic.FAULT, R.SERVER_ERROR, *service.FAULT),
     row(Topic.INVALID, R.FORMAT, *request.INVALID),
+    *(
+        row(Topic.VENDOR_CODE, reason, rf"{NUMBER}(?:{numbers})", provider=provider)
+        for provider, codes in VENDOR_CODES.items()
+        for reason, numbers in codes.items()
+    ),
+    # Causes that only a status of another cause needs.
+    row(Topic.CRASH, R.SERVER_ERROR, *service.CRASH),
+    row(Topic.GAVE_UP, R.TIMEOUT, *service.GAVE_UP),
+    row(Topic.LIMITED, R.RATE_LIMIT, *account.LIMITED),
+    row(
+        Topic.BUSY,
+        R.OVERLOADED,
+        r"busy|overload\w*|saturated|congest(?:ed|ion)|at capacity",
+        r"繁忙|拥挤|排队",
+    ),
     # OpenRouter replaces upstream errors by one sentence.
-    row(Topic.INTERNAL, R.TIMEOUT, r"provider returned error", provider="openrouter"),
+    row(Topic.REPLACED, R.TIMEOUT, r"provider returned error", provider="openrouter"),
 )
