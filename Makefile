@@ -94,8 +94,8 @@ test: $(READY) bom examples browser ## Run every check, and every test that need
 	@$(MAKE) --no-print-directory -j 2 collected $(QUICK_CHECKS)
 	@$(call BESIDE_TYPES,$(PYTEST) -m 'not long and not long_citus',19)
 
-test-long: $(READY) bom examples browser ## Run the tests that take long: whole meshes that are killed, servers that hang, load
-	@$(PYTEST) -m 'long and not long_citus'
+test-long: $(READY) bom examples browser ## Run the tests that take long: whole meshes that are killed, servers that hang, load, many examples of each property
+	@$(PYTEST) --hypothesis-profile=thorough -m '(long or hypothesis) and not long_citus'
 
 test-all: test ## Run what `test` and `test-long` run
 	@$(MAKE) --no-print-directory test-long
