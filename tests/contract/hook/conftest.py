@@ -11,7 +11,8 @@ from spawnmesh_hook.operations import time_budget
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_runtime.peers import Peer
 
-from tests.support.hook.fixtures import HookMesh, Tenant, delete_jobs, open_mesh
+from tests.support.hook.fixtures import HookMesh, Tenant, open_mesh
+from tests.support.hook.outbox import delete_jobs
 
 
 @pytest.fixture(scope="module")
