@@ -86,12 +86,16 @@ conformance: $(READY) ## Replay a file of cases through running services: AREA=â
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
 PYTEST := pytest -n 3 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
+# The types take longer than all other checks together, and half a minute without a cache. $(call
+# BESIDE_TYPES,COMMAND,PRIORITY) checks them while the command runs, and prints what is found after it.
+BESIDE_TYPES = mkdir -p build; nice -n $(2) $(TYPES) > build/types.txt 2>&1 & types=$$!; trap "kill $$types 2> /dev/null" EXIT; \
+	failed=0; $(1) || failed=1; wait $$types || failed=1; cat build/types.txt; exit $$failed
 test: $(READY) bom examples browser ## Run every check, and every test that needs no cluster and does not take long, in the order that SEED= makes
-	@$(MAKE) --no-print-directory -j 2 $(CHECKS) collected
-	@$(PYTEST) -m 'not long and not long_citus'
+	@$(MAKE) --no-print-directory -j 2 collected $(QUICK_CHECKS)
+	@$(call BESIDE_TYPES,$(PYTEST) -m 'not long and not long_citus',19)
 
-test-long: $(READY) bom examples browser ## Run the tests that take long: whole meshes that are killed, servers that hang, load
-	@$(PYTEST) -m 'long and not long_citus'
+test-long: $(READY) bom examples browser ## Run the tests that take long: whole meshes that are killed, servers that hang, load, many examples of each property
+	@$(PYTEST) --hypothesis-profile=thorough -m '(long or hypothesis) and not long_citus'
 
 test-all: test ## Run what `test` and `test-long` run
 	@$(MAKE) --no-print-directory test-long
@@ -139,24 +143,19 @@ seeded-bugs: $(READY) ## Seed bugs, one at a time, into a copy, and check that t
 security: $(READY) ## Attack every RPC, token, message and plugin: the tests of tests/security; SEED= orders them
 	@pytest -n 2 -q --dist loadfile tests/security -p randomly --randomly-seed=$(SEED)
 
-test-quick: $(READY) lint ## Run the static checks and the unit tests
-	@pytest -n 2 -q tests/unit -p randomly --randomly-seed=$(SEED)
+test-quick: $(READY) ## Run the static checks, and the unit tests that do not take long
+	@$(MAKE) --no-print-directory -j 2 $(QUICK_CHECKS)
+	@$(call BESIDE_TYPES,pytest -n 2 -q tests/unit -p randomly --randomly-seed=$(SEED) -m 'not long',0)
 
-# The types take longer than all others together, and one of the two cores.
-CHECKS := types style protos-check imports docs-check
+QUICK_CHECKS := docs-check protos-check style imports
 lint: $(READY) ## Run the static checks
-	@$(MAKE) --no-print-directory -j 2 $(CHECKS)
+	@$(MAKE) --no-print-directory -j 2 types $(QUICK_CHECKS)
 
-# Writes the bytecode of all tests once, while the types have the other core: in a fresh clone, each
-# worker would do so. The workers must collect the same tests, so two processes are compared.
+# Writes the bytecode of all tests once, beside the quick checks: in a fresh clone, each worker would do so.
+# The workers refuse to begin if they have collected other tests.
 collected: $(READY)
 	@mkdir -p build
-	@pytest --collect-only -q -p no:randomly > build/collected-again.txt 2>&1 & \
-		pytest --collect-only -q -p no:randomly > build/collected.txt || \
-		{ tail -n 40 build/collected.txt; exit 1; }; \
-		wait; sed -i '/::/!d' build/collected.txt build/collected-again.txt; \
-		diff build/collected.txt build/collected-again.txt || \
-		{ echo "two processes collect other tests: no value of a parametrization may be random"; exit 1; }
+	@pytest --collect-only -qq -p no:randomly > build/collected.txt 2>&1 || { tail -n 40 build/collected.txt; exit 1; }
 
 style: $(READY)
 	@ruff check --quiet . && ruff format --check --quiet . && echo "ruff: clean"
@@ -184,8 +183,10 @@ protos-check: contracts
 dashboards: $(READY) ## Write Grafana's JSON of the dashboards in deploy/dashboards into the chart
 	@python -m deploy.dashboards
 
+TYPES := mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/% libs/spawnmesh/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py deploy/dashboards/*.py
+
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/% libs/spawnmesh/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py docs/hooks/*.py deploy/dashboards/*.py
+	@$(TYPES)
 
 imports: $(READY)
 	@lint-imports

@@ -31,8 +31,12 @@ from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
 
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")  # An example may take long on a busy machine.
+# An example may take long on a busy machine.
+settings.register_profile(
+    "tests", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("tests"), max_examples=200)  # `make test-long`.
+settings.load_profile("tests")
 
 
 # The tests of each of these directories share what takes long to start: a mesh, a cluster.

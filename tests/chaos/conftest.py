@@ -21,13 +21,23 @@ from tests.support.session.fixtures import (
     open_peers,
     peers,
     remains,
+    session_tables,
 )
 from tests.support.session.harness import Mesh
 from tests.support.session.remains import Remains
 from tests.support.session.tables import forget_shared_hooks
 from tests.support.session.worker import components_of
 
-__all__ = ["_served_mesh", "mesh", "migrated", "open_mesh", "open_peers", "peers", "remains"]
+__all__ = [
+    "_served_mesh",
+    "mesh",
+    "migrated",
+    "open_mesh",
+    "open_peers",
+    "peers",
+    "remains",
+    "session_tables",
+]
 
 
 @pytest.fixture(scope="session")

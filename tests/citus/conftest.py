@@ -22,6 +22,7 @@ from tests.support.session.fixtures import (
     peers,
     remains,
     session_database,
+    session_tables,
 )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "peers",
     "remains",
     "session_database",
+    "session_tables",
 ]
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.contract.hook.conftest import (
     deliveries,
     mesh,
+    outbox,
     replica,
     shared_mesh,
     tenant,
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.long_citus
 __all__ = [
     "deliveries",
     "mesh",
+    "outbox",
     "replica",
     "shared_mesh",
     "tenant",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from spawnmesh_runtime.call_limits import DefaultCallLimits
 from spawnmesh_runtime.jwks import check_https
@@ -129,6 +129,18 @@ class ProcessSettings(BaseSettings):
     """Private key of the certificate."""
     tls_ca_file: Path | None = None
     """Authority of the peers' certificates. With it, both sides of a connection must show one."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read no `.env` file: without one, it takes as long as the environment."""
+        return init_settings, env_settings, file_secret_settings
 
     @field_validator("listen", "health_listen", "metrics_listen")
     @classmethod

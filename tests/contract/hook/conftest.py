@@ -4,13 +4,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.operations import time_budget
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_runtime.peers import Peer
 
-from tests.support.hook.fixtures import HookMesh, Tenant, empty_outbox, open_mesh
+from tests.support.hook.fixtures import HookMesh, Tenant, open_mesh
+from tests.support.hook.outbox import delete_jobs
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +28,22 @@ async def replica(shared_mesh: HookMesh) -> Peer:
     return await shared_mesh.replica()
 
 
+@pytest.fixture(scope="session")
+async def outbox(databases: dict[str, ServiceDsn]) -> AsyncIterator[psycopg.AsyncConnection]:
+    """A connection to the tables for all tests."""
+    async with await psycopg.AsyncConnection.connect(databases["hook"].app, autocommit=True) as connection:
+        yield connection
+
+
 @pytest.fixture
 async def mesh(
-    shared_mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path
+    shared_mesh: HookMesh,
+    outbox: psycopg.AsyncConnection,
+    databases: dict[str, ServiceDsn],
+    keys: Path,
 ) -> AsyncIterator[HookMesh]:
     """A mesh of one test, with an empty outbox. It closes the plugins and replicas of the test."""
-    await empty_outbox(databases["hook"])
+    await delete_jobs(outbox)
     async with AsyncExitStack() as stack:
         yield HookMesh(stack, databases["hook"], keys)
 

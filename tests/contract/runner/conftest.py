@@ -10,11 +10,18 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.runner.fixtures import ScriptedMesh
 from tests.support.runner.real_services import Among, open_among
-from tests.support.session.fixtures import empty_queue, migrated, open_mesh, open_peers, peers
+from tests.support.session.fixtures import (
+    empty_queue,
+    migrated,
+    open_mesh,
+    open_peers,
+    peers,
+    session_tables,
+)
 from tests.support.session.harness import OpenMesh
 from tests.support.transcript.fixtures import service
 
-__all__ = ["empty_queue", "migrated", "open_mesh", "open_peers", "peers", "service"]
+__all__ = ["empty_queue", "migrated", "open_mesh", "open_peers", "peers", "service", "session_tables"]
 
 
 @pytest.fixture

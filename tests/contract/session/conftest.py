@@ -10,6 +10,7 @@ from tests.support.session.fixtures import (
     peers,
     remains,
     session_database,
+    session_tables,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "peers",
     "remains",
     "session_database",
+    "session_tables",
 ]

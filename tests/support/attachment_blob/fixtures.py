@@ -40,7 +40,6 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.long_running.store import JOB_KIND
-from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.statement_batches import execute_batch
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
@@ -48,6 +47,7 @@ from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support import tenancy
+from tests.support.postgres.migrating import migrate_once
 from tests.support.serving import caller_at, client_tokens, served, shared_settings
 
 TABLES = ("attachment_tenants", "sets", "set_files", "blobs", "uploads", "upload_parts")
@@ -305,7 +305,7 @@ async def open_blob_service(
     dsn: ServiceDsn, endpoint: S3Endpoint, keys: Path, **more: Any
 ) -> AsyncIterator[BlobService]:
     """Migrate the database and serve."""
-    migrate(dsn.owner, package="spawnmesh_attachment_blob", schema="attachment_blob")
+    migrate_once(dsn.owner, "attachment_blob")
     settings = AttachmentBlobSettings(
         **shared_settings("attachment-blob", keys),
         **more,

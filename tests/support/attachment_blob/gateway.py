@@ -136,7 +136,7 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
         address = f"127.0.0.1:{server.server_port}"
         gateway = Gateway(replace(behind, endpoint=address, sts_endpoint=f"http://{address}"))
         gateway.puts_go_on.set()
-        serving = threading.Thread(target=server.serve_forever)
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         serving.start()
         try:
             yield gateway

@@ -7,7 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
@@ -34,8 +33,6 @@ from spawnmesh_hook.app import open_service, open_worker
 from spawnmesh_hook.clients.dns_resolver import Resolve, resolve_with_system
 from spawnmesh_hook.jobs.worker import Worker
 from spawnmesh_hook.settings import HookSettings
-from spawnmesh_postgres.database import ALL_TENANTS
-from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.caller import Caller, current_caller
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -46,6 +43,8 @@ from spawnmesh_runtime.tokens import HarnessClaim, TokenMinter
 
 from tests.support import tenancy
 from tests.support.hook.decisions import decision_of
+from tests.support.hook.outbox import empty_outbox
+from tests.support.postgres.migrating import migrate_once
 
 SPAWN = events.HOOK_KIND_BEFORE_SPAWN
 COMPACTION = events.HOOK_KIND_BEFORE_COMPACTION
@@ -378,28 +377,10 @@ async def hook_replica(
 @asynccontextmanager
 async def open_mesh(database: ServiceDsn, keys: Path) -> AsyncIterator[HookMesh]:
     """Open a mesh on the migrated schema, with an empty outbox."""
-    migrate(database.owner, package="spawnmesh_hook", schema="hook")
+    migrate_once(database.owner, "hook")
     await empty_outbox(database)
     async with AsyncExitStack() as stack:
         yield HookMesh(stack, database, keys)
-
-
-async def empty_outbox(database: ServiceDsn, *, but: str = "") -> None:
-    """Delete the jobs of other tests: those of all tenants `but` one.
-
-    They would come due in this test, and the port of their plugin may belong to another plugin by
-    now.
-    """
-    async with await psycopg.AsyncConnection.connect(database.app) as connection:
-        for tenant_id in set(await _tenants_with_jobs(connection)) - {but}:
-            await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant_id,))
-            await connection.execute("delete from jobs")
-
-
-async def _tenants_with_jobs(connection: psycopg.AsyncConnection) -> list[str]:
-    await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (ALL_TENANTS,))
-    cursor = await connection.execute("select distinct tenant_id from job_queue")
-    return [str(tenant_id) for (tenant_id,) in await cursor.fetchall()]
 
 
 @asynccontextmanager

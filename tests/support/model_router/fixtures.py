@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_model_router.app import open_service
 from spawnmesh_model_router.settings import ModelRouterSettings
-from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics
@@ -34,6 +32,7 @@ from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 from tests.support import tenancy
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
+from tests.support.postgres.migrating import migrate_once
 from tests.support.waiting import DAY, time_left_in
 
 if TYPE_CHECKING:  # The stubs' generator names it in the type stub alone.
@@ -291,14 +290,9 @@ class World:
 @asynccontextmanager
 async def open_world(dsn: ServiceDsn, keys: Path, folder: Path) -> AsyncIterator[World]:
     """Yield a migrated database and a provider. No router runs yet."""
-    await asyncio.to_thread(_migrate_once, dsn.owner)
+    await asyncio.to_thread(migrate_once, dsn.owner, "model_router")
     async with open_loopback_provider() as provider, AsyncExitStack() as stack:
         yield World(provider, dsn, keys, folder, stack)
-
-
-@cache
-def _migrate_once(owner_dsn: str) -> None:
-    migrate(owner_dsn, package="spawnmesh_model_router", schema="model_router")
 
 
 def text_block(text: str) -> message_pb2.ContentBlock:

@@ -1,12 +1,23 @@
 """Packages with migrations, and databases with an empty schema."""
 
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
+
+
+@cache
+def migrate_once(owner_dsn: str, service: str) -> None:
+    """Bring the schema of the service, given by its snake name, to its newest version.
+
+    Later calls for the same database do nothing.
+    """
+    migrate(owner_dsn, package=f"spawnmesh_{service}", schema=service)
 
 
 def empty_schema(postgres: Postgres, schema: str) -> ServiceDsn:

@@ -86,7 +86,7 @@ def serving_keys() -> Iterator[IdentityProvider]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         provider.jwks_url = f"http://127.0.0.1:{server.server_port}/certs"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield provider
         server.shutdown()

@@ -30,7 +30,7 @@ from spawnmesh_transcript.settings import TranscriptSettings
 from tests.support.serving import caller_at, served, shared_settings
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.remains import Remains
-from tests.support.session.tables import forget_shared_hooks
+from tests.support.session.tables import FORGET_SHARED_HOOKS, forget_shared_hooks, superuser
 from tests.support.waiting import eventually
 
 NOWHERE = "127.0.0.1:1"
@@ -172,10 +172,17 @@ async def _served_mesh(open_mesh: OpenMesh) -> AsyncIterator[Mesh]:
         yield mesh
 
 
+@pytest.fixture(scope="session")
+async def session_tables(postgres: Postgres) -> AsyncIterator[psycopg.AsyncConnection]:
+    """A superuser's connection to the mesh's database, for all tests."""
+    async with superuser(postgres) as link:
+        yield link
+
+
 @pytest.fixture
-async def mesh(_served_mesh: Mesh, postgres: Postgres) -> Mesh:
+async def mesh(_served_mesh: Mesh, session_tables: psycopg.AsyncConnection) -> Mesh:
     """The session service, and a tenant of this test's own."""
-    await forget_shared_hooks(postgres)
+    await session_tables.execute(FORGET_SHARED_HOOKS)
     own = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
     await eventually(lambda: _is_created(own))
     return own
@@ -200,11 +207,9 @@ async def session_database(migrated: dict[str, ServiceDsn]) -> AsyncIterator[Dat
 
 
 @pytest.fixture
-async def empty_queue(postgres: Postgres, migrated: dict[str, ServiceDsn]) -> None:
+async def empty_queue(session_tables: psycopg.AsyncConnection, migrated: dict[str, ServiceDsn]) -> None:
     """Remove the runs of earlier tests from the queue, so that no claim gets them."""
-    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
-        await link.execute("delete from session.run_queue")
+    await session_tables.execute("delete from session.run_queue")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from spawnmesh_session.jobs.sweep import Sweeper
 from tests.support.session.harness import Mesh
 from tests.support.session.worker import job_worker_of
 
+FORGET_SHARED_HOOKS = "delete from session.shared_hooks"
 TERMINAL = ("SUCCEEDED", "FAILED", "TIMED_OUT", "KILLED")
 
 
@@ -28,7 +29,7 @@ async def superuser(postgres: Any) -> AsyncIterator[psycopg.AsyncConnection]:
 async def forget_shared_hooks(postgres: Any) -> None:
     """Let the hook service have said nothing about the hooks of all tenants: all are enabled."""
     async with superuser(postgres) as link:
-        await link.execute("delete from session.shared_hooks")
+        await link.execute(FORGET_SHARED_HOOKS)
 
 
 @asynccontextmanager

@@ -38,10 +38,10 @@ from tests.support.hook.fixtures import (
     HookMesh,
     ScriptedPlugin,
     Tenant,
-    empty_outbox,
     hook_settings,
     open_mesh,
 )
+from tests.support.hook.outbox import empty_outbox
 from tests.support.model_router.answers import said
 from tests.support.serving import caller_at, client_tokens, served, shared_settings
 from tests.support.transcript.fixtures import Service, Session, assistant, user

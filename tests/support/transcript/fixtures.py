@@ -22,7 +22,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.jobs.worker import JobWorker
-from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process, start_process
@@ -31,6 +30,7 @@ from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support import tenancy
+from tests.support.postgres.migrating import migrate_once
 from tests.support.transcript.operating import idle_worker
 from tests.support.transcript.tables import Superuser
 
@@ -268,7 +268,7 @@ async def service(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator
 @asynccontextmanager
 async def serving(dsn: ServiceDsn, keys: Path, **settings: Any) -> AsyncIterator[Service]:
     """Serve for the block, with these settings besides those of all tests."""
-    await asyncio.to_thread(migrate, dsn.owner, package="spawnmesh_transcript", schema="transcript")
+    await asyncio.to_thread(migrate_once, dsn.owner, "transcript")
     chosen = TranscriptSettings(
         database_url=dsn.app,
         database_max_connections=8,

@@ -53,7 +53,7 @@ def endpoint() -> Iterator[Endpoint]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         endpoint.url = f"http://127.0.0.1:{server.server_port}/jwks.json"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield endpoint
         server.shutdown()

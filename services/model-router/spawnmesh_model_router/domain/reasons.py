@@ -26,11 +26,14 @@ class FailoverReason(StrEnum):
     NO_FAILOVER = "NO_FAILOVER"
 
 
+_BY_NAME = {reason.value: reason for reason in FailoverReason}
+
+
 def parse_reason(name: str) -> FailoverReason:
     """Return the stored reason; UNKNOWN for one that only a newer replica knows, during a rolling
     upgrade.
     """
-    return FailoverReason(name) if name in FailoverReason.__members__ else FailoverReason.UNKNOWN
+    return _BY_NAME.get(name, FailoverReason.UNKNOWN)
 
 
 # After these no other candidate is called: the request itself has to change, or the failure is our

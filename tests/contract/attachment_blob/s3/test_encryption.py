@@ -52,7 +52,7 @@ def s3_that_listens() -> Iterator[tuple[str, list[dict[str, str]]]]:
             """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
-        serving = threading.Thread(target=server.serve_forever)
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         serving.start()
         yield f"127.0.0.1:{server.server_port}", seen
         server.shutdown()

@@ -22,7 +22,7 @@ from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.attachment_blob.fixtures import BlobService, Tenant
-from tests.support.hook.fixtures import empty_outbox
+from tests.support.hook.outbox import empty_outbox
 from tests.support.serving import caller_at, shared_settings
 from tests.support.transcript.compaction import (
     Compacting,
