@@ -8,7 +8,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.chaos.failpoints import Fault
-from tests.support.chaos.finalizing import open_finalizing, outcome
+from tests.support.chaos.finalizing import Finalizing, open_finalizing, outcome
 from tests.support.chaos.recovery_checks import RecoveryChecks
 from tests.support.chaos.steps import ACCEPTED, UNJUDGED, states_of, steps_of
 from tests.support.chaos.victim import Victim
@@ -22,11 +22,7 @@ NOT_HEARD = Reason.DEPENDENCY_UNAVAILABLE.value
 TOO_LATE = Reason.RUN_LEASE_LOST.value
 
 
-@IN_EACH_STATE
-async def test_FinalizeRun__killed_and_repeated(
-    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
-) -> None:
-    own = await open_finalizing(mesh, victim, recovery, transcript)
+async def kill_and_repeat(own: Finalizing, victim: Victim, step: str) -> None:
     with victim.planned(step, Fault.KILL) as failpoints:
         assert outcome(await own.call_victim()) == NOT_HEARD
         assert failpoints.steps()[-1] == step
@@ -35,12 +31,8 @@ async def test_FinalizeRun__killed_and_repeated(
     await own.check()
 
 
-@IN_EACH_STATE
-async def test_FinalizeRun__killed_and_taken_over(
-    keeping: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
-) -> None:
-    """The runner is lost with the replica, and the next one has its own draft. Files are kept."""
-    old = await open_finalizing(keeping, victim, recovery, transcript, session_pb2.CLEANUP_KEEP)
+async def kill_and_take_over(old: Finalizing, victim: Victim, step: str) -> None:
+    """The runner is lost with the replica, and the next one has its own draft."""
     with victim.planned(step, Fault.KILL):
         assert outcome(await old.call_victim()) == NOT_HEARD
     new = await old.take_over("43")
@@ -49,6 +41,22 @@ async def test_FinalizeRun__killed_and_taken_over(
         assert outcome(await new.call_healthy()) == "accepted"
         assert outcome(await old.call_healthy()) == TOO_LATE
     await (new or old).check()
+
+
+@IN_EACH_STATE
+async def test_FinalizeRun__killed_and_repeated(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
+) -> None:
+    await kill_and_repeat(await open_finalizing(mesh, victim, recovery, transcript), victim, step)
+
+
+@IN_EACH_STATE
+async def test_FinalizeRun__killed_and_taken_over(
+    keeping: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
+) -> None:
+    """The runner is lost with the replica, and the next one has its own draft. Files are kept."""
+    old = await open_finalizing(keeping, victim, recovery, transcript, session_pb2.CLEANUP_KEEP)
+    await kill_and_take_over(old, victim, step)
 
 
 @IN_EACH_STATE
@@ -79,13 +87,7 @@ async def test_FinalizeRun__killed_and_repeated_if_nothing_judges_the_draft(
     mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
 ) -> None:
     await enable_shared(mesh)
-    own = await open_finalizing(mesh, victim, recovery, transcript)
-    with victim.planned(step, Fault.KILL) as failpoints:
-        assert outcome(await own.call_victim()) == NOT_HEARD
-        assert failpoints.steps()[-1] == step
-    assert outcome(await own.call_healthy()) == "accepted"
-    assert outcome(await own.call_healthy()) == "accepted"
-    await own.check()
+    await kill_and_repeat(await open_finalizing(mesh, victim, recovery, transcript), victim, step)
 
 
 @IN_EACH_STATE_UNJUDGED
@@ -94,14 +96,7 @@ async def test_FinalizeRun__killed_and_taken_over_if_nothing_judges_the_draft(
 ) -> None:
     await enable_shared(mesh)
     old = await open_finalizing(mesh, victim, recovery, transcript)
-    with victim.planned(step, Fault.KILL):
-        assert outcome(await old.call_victim()) == NOT_HEARD
-    new = await old.take_over("43")
-    assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
-    if new is not None:
-        assert outcome(await new.call_healthy()) == "accepted"
-        assert outcome(await old.call_healthy()) == TOO_LATE
-    await (new or old).check()
+    await kill_and_take_over(old, victim, step)
 
 
 @AT_EACH_STEP
