@@ -64,6 +64,25 @@ def test_the_folder_of_rpcs_has_only_rpcs_and_their_messages(service: str) -> No
     assert {name for name in names - of_rpcs if not _SHARED_BY_RPCS.fullmatch(name)} == set()
 
 
+def test_imports_of_every_module_of_messages_are_checked() -> None:
+    """`make imports` keeps operations and statements out of the modules that its contract names."""
+    modules = {
+        f"spawnmesh_{service}.rpc.{file.stem}"
+        for service in SERVICES
+        for file in (package_of(service) / "rpc").glob("*.py")
+        if re.fullmatch(r"(\w+_)?messages|\w+_cursor", file.stem)
+    }
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (checked,) = (one for one in contracts if one["name"].startswith("Messages are parsed and rendered"))
+    assert set(checked["source_modules"]) == modules
+    rooms = {
+        f"spawnmesh_{service}.{room}"
+        for service in SERVICES
+        for room in ("operations", "jobs", "store", "clients")
+    }
+    assert set(checked["forbidden_modules"]) == rooms
+
+
 def test_each_rpc_has_contract_tests_of_its_name() -> None:
     named = {
         (service, found)

@@ -10,9 +10,8 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.errors import not_found
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import Delivery, DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind, Plugin, etag_of
-from spawnmesh_hook.store.deliveries import Delivery
 
 
 def check_own_run(caller: Caller, session_id: str, run_id: str) -> None:

@@ -23,8 +23,8 @@ from spawnmesh_model_router.domain.events import Attempt, AttemptFailed, Attempt
 from spawnmesh_model_router.operations.budget_guard import generate_within_budget
 from spawnmesh_model_router.operations.event_batches import batch_events
 from spawnmesh_model_router.rpc.dependencies import Dependencies
+from spawnmesh_model_router.rpc.generate_messages import parse_generate_request
 from spawnmesh_model_router.rpc.messages import (
-    parse_generate_request,
     render_images,
     render_reason,
     render_thinking,
@@ -46,7 +46,10 @@ async def generate(
     """
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain
-    routing, content = await parse_generate_request(request, caller, policy, chain, remaining_seconds)
+    deadline = chain.deadline_after(remaining_seconds)
+    routing, content = await parse_generate_request(
+        request, caller, policy, chain.config, deadline, chain.threads.read_schemas
+    )
     events = generate_within_budget(chain, deps.budgets, deps.run_budgets, deps.usage, routing, content)
     render = partial(_render_event, price_version=chain.config.price_version)
     async with aclosing(batch_events(events)) as batches:

@@ -26,9 +26,8 @@ from spawnmesh_session.domain.agents import AgentProfile, etag_of
 from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.domain.tenants import DeletedTenant, Tenant
+from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 from spawnmesh_session.domain.text import without_nul
-from spawnmesh_session.operations.deletion_report import render_deletion
 
 DEFAULT_PAGE_SIZE = 50
 _THINKING = "THINKING_LEVEL_"
@@ -245,6 +244,19 @@ def render_tenant(tenant: Tenant | DeletedTenant) -> tenant_pb2.Tenant:
         state=tenant_pb2.TENANT_STATE_DELETING if tenant.deletion else state,
         deletion=render_deletion(tenant.deletion) if tenant.deletion else None,
         etag=tenant.etag,
+    )
+
+
+def render_deletion(deletion: TenantDeletion) -> tenant_pb2.TenantDeletion:
+    """Render the progress of a tenant's deletion, or its report if it is done."""
+    return tenant_pb2.TenantDeletion(
+        request_time=render_time(deletion.request_time),
+        end_time=render_time(deletion.end_time),
+        killed_run_count=deletion.killed_run_count,
+        deleted_session_count=deletion.deleted_session_count,
+        deleted_transcript_count=deletion.deleted_transcript_count,
+        deleted_object_count=deletion.deleted_object_count,
+        stalled_by=deletion.stalled_by,
     )
 
 

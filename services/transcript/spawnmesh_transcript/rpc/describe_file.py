@@ -12,9 +12,9 @@ from spawnmesh_transcript.domain.condensation import CondensedFile, parse_file_i
 from spawnmesh_transcript.domain.file_parts import Bytes, Content, Lines
 from spawnmesh_transcript.domain.large_results import blob_id_of, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.callers import readable_key
 from spawnmesh_transcript.operations.file_reading import find_condensed, part_of, read_part
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import readable_key
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store.payloads import CondensedEntry, StoredPayload
 

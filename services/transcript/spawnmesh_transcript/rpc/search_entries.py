@@ -19,9 +19,10 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import EntryFilter, EntryKind
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.callers import readable_key
 from spawnmesh_transcript.operations.search.find_entries import Hit, Search, find_entries
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import parse_filter, readable_key
+from spawnmesh_transcript.rpc.messages import parse_filter
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.search import SearchRange
