@@ -10,7 +10,7 @@ import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
 from psycopg import AsyncCursor
 from psycopg.pq import PipelineStatus
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import dict_row
 from psycopg_pool import PoolTimeout
 from spawnmesh_core.dependency_watch import POSTGRESQL, DependencyDown, DependencyFault, DependencyWatch
 from spawnmesh_core.errors import MeshError
@@ -22,9 +22,10 @@ from spawnmesh_postgres.errors import is_outdated_plan
 from spawnmesh_postgres.pipelines import Statement, open_pipeline, queue, run_transaction
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 from spawnmesh_postgres.probed_pool import ProbedPool
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statement_batches import execute_batch
 
-Connection = BoundedCancelConnection[DictRow]
+Connection = BoundedCancelConnection[Row]
 
 ALL_TENANTS = "*"
 """The scope of queues that serve all tenants. Only the policies of such tables admit it."""
@@ -90,7 +91,7 @@ async def _roll_back(connection: Connection) -> None:
         await connection.close()
 
 
-async def _begin(connection: Connection, *statements: str) -> AsyncCursor[DictRow] | None:
+async def _begin(connection: Connection, *statements: str) -> AsyncCursor[Row] | None:
     """Begin a transaction with these statements, in one round trip.
 
     Return the cursor of the last one if there are more than the scope. Each statement is a message:
@@ -129,7 +130,7 @@ async def commit_with(connection: Connection, statement: str, parameters: Mappin
 class Database:
     """A pool of connections with the service's own role, to which row-level security applies."""
 
-    def __init__(self, pool: ProbedPool[DictRow], metrics: PoolMetrics) -> None:
+    def __init__(self, pool: ProbedPool[Row], metrics: PoolMetrics) -> None:
         self._pool = pool
         self._metrics = metrics
         # The times of request and acquisition.
@@ -237,7 +238,7 @@ class Database:
     @asynccontextmanager
     async def transaction_with_statements(
         self, tenant_id: str, statements: Sequence[str], parameters: Mapping[str, Any]
-    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[Row]]]]:
         """Open a transaction as `transaction` does, and run its first statements in the
         same round trip, as `execute_batch` does.
 
@@ -293,7 +294,7 @@ class Database:
                 await connection.close()
                 raise
 
-    async def transact(self, tenant_id: str, *statements: Statement) -> list[list[DictRow]]:
+    async def transact(self, tenant_id: str, *statements: Statement) -> list[list[Row]]:
         """Run the statements as a transaction that sees and writes only the rows of this tenant, in
         one round trip, and return the rows of each.
 
@@ -322,7 +323,7 @@ class Database:
         finally:
             await self._release(connection)
 
-    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
+    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """Run one statement as `transact` does, with `tenant_id` among its parameters."""
         (rows,) = await self.transact(tenant_id, (statement, {**parameters, "tenant_id": tenant_id}))
         return rows
@@ -391,7 +392,7 @@ async def open_database(
             # A statement whose client has closed the connection ends.
             " -c client_connection_check_interval=1000"
         )
-    pool = ProbedPool[DictRow](
+    pool = ProbedPool[Row](
         dsn,
         kwargs=arguments,
         min_size=min(2, max_connections),
