@@ -96,7 +96,7 @@ class MortalDatabase(Database):
     """Counts a step before each transaction, before its commit and after it."""
 
     def __init__(self, database: Database, life: Life) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self._life = life
 
     @asynccontextmanager
@@ -158,7 +158,7 @@ class BreakingDatabase(Database):
     """Runs `meanwhile` before a staging transaction, or loses the connection behind its commit."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
         self.is_lost_behind = False
 

@@ -131,7 +131,7 @@ class Forgetful(Database):
     """Calls a function once between the staging statement and the next one."""
 
     def __init__(self, database: Database, meanwhile: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
 
     @asynccontextmanager
