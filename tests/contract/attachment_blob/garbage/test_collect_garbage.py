@@ -38,8 +38,8 @@ from tests.support.attachment_blob.fixtures import (
     open_stager,
     refused,
     repaired,
-    text,
 )
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import (
     PART,
     WHOLE,

@@ -8,11 +8,8 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_runtime.process import start_process
 
 from tests.support.attachment_blob.fakes import skip_other_tenants
-from tests.support.attachment_blob.fixtures import (
-    BlobService,
-    key_of_hash,
-    text,
-)
+from tests.support.attachment_blob.fixtures import BlobService, key_of_hash
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import WHOLE
 from tests.support.waiting import eventually
 

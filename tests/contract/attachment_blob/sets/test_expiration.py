@@ -18,7 +18,8 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.rows import Row
 
 from tests.support.attachment_blob.fakes import waits_for_a_lock
-from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, repaired, text
+from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, repaired
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.payloads import got, put
 from tests.support.attachment_blob.payloads import release as release_blob
 from tests.support.attachment_blob.tombstones import page_of, states

@@ -11,7 +11,8 @@ from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh_runner.domain.request_ids import call_request_id
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.runner.sessions import child_of
 from tests.support.waiting import eventually
 

@@ -17,10 +17,8 @@ from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store.appends import append_batch
 
-from tests.support.transcript.fixtures import (
-    Session,
-    assistant,
-)
+from tests.support.transcript.bodies import assistant
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.plain_appends import new_append
 from tests.support.transcript.stored_rows import check_totals, stored_rows
 from tests.support.transcript.tables import Superuser

@@ -14,12 +14,8 @@ from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store.appends import append_batch
 
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    assistant,
-    waits_for,
-)
+from tests.support.transcript.bodies import assistant
+from tests.support.transcript.fixtures import Service, Session, waits_for
 from tests.support.transcript.plain_appends import new_append
 from tests.support.transcript.stored_rows import check_chain_of, check_totals, stored_rows
 from tests.support.transcript.tables import Superuser
