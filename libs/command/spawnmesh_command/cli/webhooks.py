@@ -1,9 +1,10 @@
 """Commands for webhooks, which are sent the events of the tenant."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,8 @@ from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.arguments import WebhookName
 from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.durations import bounded_seconds
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.lists import Limit, print_list
+from spawnmesh_command.cli.run import AsJson, call_rpc, with_mesh
 from spawnmesh_command.cli.show import print_json, value_of, when
 from spawnmesh_command.cli.webhook_text import (
     STATE_PREFIX,
@@ -39,6 +41,7 @@ _REACH_SECONDS = 60.0
 _WEEK_SECONDS = 7 * 86_400
 _LONGEST_SECONDS = 3650 * 86_400
 _PAGE = 1000
+_call = partial(call_rpc, "hook", WebhookServiceStub)
 _STATES = [name.removeprefix(STATE_PREFIX).lower() for name in pb.WebhookDeliveryState.keys()[1:]]
 _KEEP = "keep it where the receiver finds it, and nowhere else"
 
@@ -150,16 +153,12 @@ def update_webhook(
 def list_webhooks(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tenant's webhooks."""
 
-    async def body(mesh: WireMesh) -> list[pb.Webhook]:
+    def read(mesh: WireMesh) -> AsyncIterator[pb.Webhook]:
         peer = mesh.service("hook")
         stub = WebhookServiceStub(peer.channel)
-        return [one async for one in paged(peer, stub.ListWebhooks, rpc.ListWebhooksRequest(), "webhooks")]
+        return paged(peer, stub.ListWebhooks, rpc.ListWebhooksRequest(), "webhooks")
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"webhooks": [value_of(one) for one in found]})
-    else:
-        print_webhooks(found)
+    print_list(context, "webhooks", read, print_webhooks, as_json=as_json)
 
 
 def get_webhook(context: typer.Context, name: WebhookName, as_json: AsJson = False) -> None:
@@ -244,7 +243,7 @@ def list_deliveries(
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Only events of the last time, such as 24h.")
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show the messages to a webhook, newest event first, with the outcome of the last request."""
@@ -262,21 +261,11 @@ def list_deliveries(
         start_time=_ago(since, "--since") if since else None,
     )
 
-    async def body(mesh: WireMesh) -> list[pb.WebhookDelivery]:
+    def read(mesh: WireMesh) -> AsyncIterator[pb.WebhookDelivery]:
         peer = mesh.service("hook")
-        stub = WebhookServiceStub(peer.channel)
-        found: list[pb.WebhookDelivery] = []
-        async for one in paged(peer, stub.ListWebhookDeliveries, request, "deliveries"):
-            found.append(one)
-            if len(found) == limit:
-                break
-        return found
+        return paged(peer, WebhookServiceStub(peer.channel).ListWebhookDeliveries, request, "deliveries")
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"deliveries": [value_of(one) for one in found]})
-    else:
-        print_deliveries(found)
+    print_list(context, "deliveries", read, print_deliveries, limit=limit, as_json=as_json)
 
 
 def replay(
@@ -312,17 +301,6 @@ def replay(
     print_json({"replayed_count": replayed}) if as_json else print(
         f"messages that are sent again: {replayed}"
     )
-
-
-def _call(
-    context: typer.Context, method: str, request: Any, *, as_json: bool, timeout_seconds: float = 10.0
-) -> Any:
-    async def body(mesh: WireMesh) -> Any:
-        peer = mesh.service("hook")
-        stub = WebhookServiceStub(peer.channel)
-        return await peer.unary(getattr(stub, method), request, timeout_seconds=timeout_seconds)
-
-    return with_mesh(context, body, as_json=as_json)
 
 
 def _show(

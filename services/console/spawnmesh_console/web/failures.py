@@ -20,6 +20,9 @@ HTTP_STATUS_OF = {
 }
 """The statuses of HTTP. All others are 500."""
 
+OF_EVERY_FORM = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
+"""Refusals that another form would meet, too: they have a page of their own."""
+
 _ADVICE = {
     Status.INVALID_ARGUMENT: "Change what was asked for, and try again.",
     Status.PERMISSION_DENIED: "Ask an operator of the tenant for a token with the role that is named.",
