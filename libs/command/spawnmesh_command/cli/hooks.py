@@ -1,18 +1,18 @@
 """Commands for plugins: list and register them, show their calls, and serve one."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_client.pages import pages_of
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
@@ -105,7 +105,7 @@ def log(
     if decision:
         request.decision = delivery_pb.DeliveryDecision.Value(_DECISION + decision.upper())
     if since is not None:
-        request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
+        request.start_time.CopyFrom(timestamp_of(utc_now() - timedelta(minutes=since)))
 
     async def body(mesh: WireMesh) -> list[delivery_pb.Delivery]:
         hook = mesh.service("hook")
@@ -223,9 +223,3 @@ def _print_deliveries(deliveries: list[delivery_pb.Delivery], *, as_json: bool) 
             for one in deliveries
         ),
     )
-
-
-def _stamp(time: datetime) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromDatetime(time.astimezone(UTC).replace(tzinfo=None))
-    return stamp

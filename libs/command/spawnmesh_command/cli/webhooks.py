@@ -15,6 +15,7 @@ from spawnmesh.hook.v1 import webhook_pb2 as pb
 from spawnmesh.hook.v1 import webhook_service_pb2 as rpc
 from spawnmesh.hook.v1.webhook_service_pb2_grpc import WebhookServiceStub
 from spawnmesh_calls.field_masks import EVERY_FIELD
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_client.pages import paged
 from spawnmesh_client.webhook_views import EVENT_TYPES, event_type_number, event_type_numbers
 from spawnmesh_client.wire import WireMesh
@@ -328,6 +329,4 @@ def _known(parse: Callable[[Any], Any], given: Any, hint: str) -> Any:
 
 def _ago(text: str, hint: str) -> Timestamp:
     seconds = bounded_seconds(text, hint, least=0, most=_LONGEST_SECONDS)
-    stamp = Timestamp()
-    stamp.FromDatetime(utc_now() - timedelta(seconds=seconds))
-    return stamp
+    return timestamp_of(utc_now() - timedelta(seconds=seconds))

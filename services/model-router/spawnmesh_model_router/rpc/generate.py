@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_model_router.domain.answer import (
@@ -145,14 +145,11 @@ def _render_usage(charged: ChargedUsage, price_version: str) -> message_pb2.Toke
 
 
 def _render_attempt(attempt: Attempt) -> generation_pb2.Attempt:
-    start, end = Timestamp(), Timestamp()
-    start.FromDatetime(attempt.start_time)
-    end.FromDatetime(attempt.end_time)
     return generation_pb2.Attempt(
         number=attempt.number,
         model=str(attempt.model),
-        start_time=start,
-        end_time=end,
+        start_time=timestamp_of(attempt.start_time),
+        end_time=timestamp_of(attempt.end_time),
         reason=render_reason(attempt.reason),
         http_status=attempt.http_status,
     )

@@ -7,6 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1 import thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import invalid
 
 from spawnmesh_model_router.domain.cooldown import Audience
@@ -31,23 +32,22 @@ def parse_reason(reason: generation_pb2.FailoverReason.ValueType) -> FailoverRea
 
 
 def render_verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerdict:
-    verdict = generation_pb2.CandidateVerdict(
+    return generation_pb2.CandidateVerdict(
         model=model,
         verdict=generation_pb2.Verdict.Value(f"VERDICT_{outcome.kind}"),
         reason=render_reason(outcome.reason),
         detail=outcome.detail,
         images=render_images(outcome.images),
         thinking=render_thinking(outcome.thinking),
+        cooling_until_time=timestamp_of(outcome.until),
+        cooling_audience=render_audience(outcome.audience),
     )
-    if outcome.until is not None:
-        verdict.cooling_until_time.FromDatetime(outcome.until)
-    if outcome.audience is not None:
-        verdict.cooling_audience = render_audience(outcome.audience)
-    return verdict
 
 
-def render_audience(audience: Audience) -> generation_pb2.CooldownAudience.ValueType:
-    return generation_pb2.CooldownAudience.Value(f"COOLDOWN_AUDIENCE_{audience.value}")
+def render_audience(audience: Audience | None) -> generation_pb2.CooldownAudience.ValueType:
+    return generation_pb2.CooldownAudience.Value(
+        f"COOLDOWN_AUDIENCE_{audience.value if audience else 'UNSPECIFIED'}"
+    )
 
 
 def render_thinking(level: ThinkingLevel | None) -> thinking_pb2.ThinkingLevel.ValueType:
@@ -87,9 +87,3 @@ def parse_time(
         return time.ToDatetime(UTC)
     except (ValueError, OverflowError):
         raise invalid(field, "is not a time") from None
-
-
-def render_time(moment: datetime) -> Timestamp:
-    time = Timestamp()
-    time.FromDatetime(moment)
-    return time

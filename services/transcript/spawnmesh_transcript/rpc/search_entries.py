@@ -12,6 +12,7 @@ from typing import Literal
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import search_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_postgres.database import Database
@@ -109,14 +110,12 @@ async def _files_of_hits(database: Database, tenant_id: str, hits: Iterable[Hit]
 
 
 def _render(hit: Hit, file_id: str) -> pb.SearchHit:
-    create_time = Timestamp()
-    create_time.FromDatetime(hit.create_time)
     return pb.SearchHit(
         session_id=hit.session_id,
         entry_id=hit.entry_id,
         seq=hit.seq,
         kind=entry_pb.EntryKind.Value(f"ENTRY_KIND_{hit.kind}"),
-        create_time=create_time,
+        create_time=timestamp_of(hit.create_time),
         path=hit.path,
         byte_offset=hit.byte_offset,
         snippet=hit.snippet,
