@@ -24,7 +24,7 @@ from spawnmesh_console.domain.plugins import is_session
 from spawnmesh_console.domain.requested_spawn import DEFAULT_AGENT
 from spawnmesh_console.domain.schedules import SentSchedule, WrongSchedule
 from spawnmesh_console.domain.session_filters import ChosenFilter
-from spawnmesh_console.web.failures import HTTP_STATUS_OF, OF_EVERY_FORM, refusal_words
+from spawnmesh_console.web.failures import form_refusal
 from spawnmesh_console.web.visit import Visit, field_text, see_other
 
 _EXAMPLE = 'spawnmesh schedule put NAME --cron "0 9 * * 1-5" --task "…"'
@@ -220,12 +220,7 @@ def _refused(refusal: Refusal | None) -> tuple[int, str]:
         return 400, str(refusal)
     if refusal.reason is Reason.UNKNOWN_AGENT:
         return 400, refusal.message
-    if refusal.status in OF_EVERY_FORM:
-        raise refusal
-    if refusal.reason is Reason.ETAG_DIFFERS:
-        return 409, _CHANGED_BEFORE
-    described = [one.description for one in refusal.violations]
-    return HTTP_STATUS_OF.get(refusal.status, 500), refusal_words(refusal.message, described)
+    return form_refusal(refusal, _CHANGED_BEFORE)
 
 
 def _ran(visit: Visit, page: ScheduleHistoryPage) -> ScheduleFiring | None:

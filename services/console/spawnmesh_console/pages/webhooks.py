@@ -21,7 +21,7 @@ from spawnmesh_console.domain.plugins import is_session
 from spawnmesh_console.domain.readable_json import readable_json
 from spawnmesh_console.domain.states import ShownState
 from spawnmesh_console.domain.webhooks import SentWebhook, WrongWebhook
-from spawnmesh_console.web.failures import HTTP_STATUS_OF, OF_EVERY_FORM, refusal_words
+from spawnmesh_console.web.failures import form_refusal
 from spawnmesh_console.web.visit import Visit, field_text, see_other
 
 _REPLAYED_SINCE = timedelta(days=7)
@@ -245,14 +245,9 @@ def _refused(refusal: Refusal | None) -> tuple[int, str]:
         return 200, ""
     if isinstance(refusal, WrongWebhook):
         return 400, str(refusal)
-    if refusal.status in OF_EVERY_FORM:
-        raise refusal
-    if refusal.reason is Reason.ETAG_DIFFERS:
-        return 409, _CHANGED_BEFORE
     if refusal.reason is Reason.ENDPOINT_NOT_REACHED:
         return 409, f"{refusal.message.partition(';')[0]}; {_NOT_REACHED}"
-    described = [one.description for one in refusal.violations]
-    return HTTP_STATUS_OF.get(refusal.status, 500), refusal_words(refusal.message, described)
+    return form_refusal(refusal, _CHANGED_BEFORE)
 
 
 def _notice(visit: Visit) -> str:

@@ -51,6 +51,19 @@ def advice_for(error: MeshError, *, is_change: bool = False) -> str:
     return _ADVICE.get(error.status, "Tell an operator of the mesh. The logs of the services say more.")
 
 
+def form_refusal(error: MeshError, changed_before: str) -> tuple[int, str]:
+    """Return the status of the page with the form, and the sentence about the refusal.
+
+    `changed_before` is the one for an etag that is old. Raises the refusals of OF_EVERY_FORM.
+    """
+    if error.status in OF_EVERY_FORM:
+        raise error
+    if error.reason is Reason.ETAG_DIFFERS:
+        return 409, changed_before
+    described = [one.description for one in error.violations]
+    return HTTP_STATUS_OF.get(error.status, 500), refusal_words(error.message, described)
+
+
 def refusal_words(message: str, descriptions: Sequence[str]) -> str:
     """Return why the mesh refused a form, with what it found wrong in the fields."""
     return "; ".join((message, *(one for one in descriptions if one and one not in message)))
