@@ -125,6 +125,8 @@ class ScriptedMesh:
     assembled: list[transcript_pb.AssembleContextRequest] = field(default_factory=list)
     prompts: list[router_pb.GenerateRequest] = field(default_factory=list)
     spawns: dict[str, session_pb.SpawnSessionRequest] = field(default_factory=dict)
+    provisioning: set[str] = field(default_factory=set)
+    """The request_ids of the children that are still being spawned."""
     spawn_traces: list[str] = field(default_factory=list)
     finalized: run_pb.FinalizeRunRequest | None = None
     failed: run_pb.FailRunRequest | None = None
