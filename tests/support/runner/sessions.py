@@ -39,7 +39,7 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
         self.mesh.refuse_if_scripted("ListSessions")
         spawned = [spawn for key, spawn in self.mesh.spawns.items() if key == request.request_id]
         children = [child_of(spawn) for spawn in spawned]
-        if request.request_id in self.mesh.provisioning:
+        if request.request_id in self.mesh.provisioning_request_ids:
             for child in children:
                 child.state = session_pb2.SESSION_STATE_PROVISIONING
         return session_pb.ListSessionsResponse(sessions=children)

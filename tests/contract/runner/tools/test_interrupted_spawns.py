@@ -135,12 +135,12 @@ async def test_ListSessions__the_run_waits_for_a_child_that_is_being_spawned(
     monkeypatch.setattr(spawn_outcome, "SPAWN_SECONDS", 0.0)
     request = begun(mesh, files=[{"name": "a.txt", "content": REDACTED}])
     mesh.spawns[request.request_id] = request
-    mesh.provisioning.add(request.request_id)
+    mesh.provisioning_request_ids.add(request.request_id)
     mesh.queue_run(epoch=2, tools=("sessions_spawn",))
     async with running_runner(mesh, keys, tmp_path / "early"):
         await eventually(lambda: mesh.delays or mesh.finalized or mesh.failed)
     assert (mesh.failed, mesh.finalized, len(mesh.delays)) == (None, None, 1)
-    mesh.provisioning.clear()
+    mesh.provisioning_request_ids.clear()
     result = await repeated_result(mesh, keys, tmp_path)
     assert json.loads(text(result))["session_id"] == child_of(request).session_id
 
