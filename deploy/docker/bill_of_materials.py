@@ -1,11 +1,11 @@
 """Write the bill of materials of all pinned packages and images, in the JSON format of CycloneDX.
 
-Usage: `bill_of_materials.py FILE [BASE_DIGEST]`. The packages are those of constraints.txt, of the
-tools, of the optional model, of the examples and of the tests in a browser, each with its version
-and the hashes of all files that pip accepts for it. Those of the TypeScript client are the ones
-that its `package.json` names: it pins their versions, without hashes. The images are the base image
-of the Dockerfile, with its digest if one is given, and those that the chart brings for a trial, by
-their tags.
+Usage: `bill_of_materials.py FILE [BASE_DIGEST]`. The packages are those of constraints.txt, of
+development, of the tools, of the optional model, of the examples and of the tests in a browser,
+each with its version and the hashes of all files that pip accepts for it. Those of the TypeScript
+client are the ones that its `package.json` names: it pins their versions, without hashes. The
+images are the base image of the Dockerfile, with its digest if one is given, and those that the
+chart brings for a trial, by their tags.
 """
 
 import json
@@ -22,10 +22,11 @@ from cyclonedx.output.json import JsonV1Dot6
 from install import ROOT, pins
 from packageurl import PackageURL
 
-# The tools, and the packages of the examples and of the tests in a browser, are in nothing that is
-# delivered.
+# The packages of development, of the tools, of the examples and of the tests in a browser are in
+# nothing that is delivered.
 PIN_FILES = {
     "constraints.txt": ComponentScope.REQUIRED,
+    "requirements-dev.txt": ComponentScope.EXCLUDED,
     "requirements-smollm2.txt": ComponentScope.OPTIONAL,
     "requirements-tools.txt": ComponentScope.EXCLUDED,
     "requirements-examples.txt": ComponentScope.EXCLUDED,

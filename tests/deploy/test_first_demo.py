@@ -94,7 +94,7 @@ async def test_progress_is_shown_while_packages_are_installed_and_one_screen_at_
 ) -> None:
     async with make_demo(clone, in_terminal=in_terminal) as output:
         first = (await output.readuntil(b" of 60: p24==1.0")).decode()
-        assert "setting up .venv (once; a minute or two)" in first
+        assert "setting up .venv (once; about half a minute)" in first
         assert "downloading  25" in first
         (clone / "go").write_text("\n")
         rest = await rest_of(output)
@@ -111,6 +111,6 @@ async def test_progress_is_shown_while_packages_are_installed_and_one_screen_at_
 async def test_a_second_demo_shows_the_screen_alone(clone: Path) -> None:
     (clone / ".venv" / "bin").mkdir(parents=True)
     shutil.copy(clone / "spawnmesh", clone / ".venv" / "bin")
-    (clone / ".venv" / ".ready").touch()
+    (clone / ".venv" / ".mesh").touch()
     async with make_demo(clone, in_terminal=False) as output:
         assert await rest_of(output) == SCREEN

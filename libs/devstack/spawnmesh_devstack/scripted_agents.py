@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spawnmesh_devstack.conversation import Conversation
+from spawnmesh_devstack.conversation import Conversation, Result
 
 COORDINATOR, ANALYST, COUNTER, READER, SEARCHER = "coordinator", "analyst", "counter", "reader", "searcher"
 CALLER = "caller"
@@ -27,6 +27,7 @@ _CODE_WORD = re.compile(r"the code word is ([a-z0-9]+)")
 _TOLD_CALL = re.compile(r"(\w+) (\{.*\})")
 _PUBLISHED = re.compile(rf"- (att_[0-9a-z]{{26}})/{re.escape(FIGURES_NAME)} ")
 _FINISHED, _RESULT = "has finished.", "Its result:\n"
+_NOT_SPAWNED = "NOT_SPAWNED: "
 _REVISE = "Your answer was not accepted"
 _WAIT_SECONDS = 120
 
@@ -100,7 +101,7 @@ def _coordinate(conversation: Conversation) -> Reply:
     directory = _directory(conversation)
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
-    if not (spawned := conversation.results("sessions_spawn")):
+    if not (spawned := _spawns(conversation)):
         brief = (
             "Give the sum of the column `amount`, the number of lines of the text, and the SHA-256 of "
             "the picture."
@@ -134,7 +135,7 @@ def _analyse(conversation: Conversation) -> Reply:
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
     table, picture, text = (f"{directory}/{_find(listed, suffix)}" for suffix in (".csv", ".png", ".txt"))
-    spawned = conversation.results("sessions_spawn")
+    spawned = _spawns(conversation)
     if not spawned:
         reads = (_read(f"{directory}/{BRIEF_NAME}"), _read(table), _read(picture))
         spawn = _spawn(COUNTER, "Count the lines of the attached text.", "lines", [{"path": text}])
@@ -271,6 +272,11 @@ def _content(conversation: Conversation, path: str) -> str | Reply:
     if last.get("truncated"):
         return _read(path, offset=last["next_offset"])
     return "".join(piece.text for piece in pieces)
+
+
+def _spawns(conversation: Conversation) -> list[Result]:
+    """Return the results of the spawns, without those that must be made again."""
+    return [one for one in conversation.results("sessions_spawn") if not one.raw.startswith(_NOT_SPAWNED)]
 
 
 def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Reply:

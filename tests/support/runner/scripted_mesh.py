@@ -104,7 +104,6 @@ class ScriptedMesh:
     on_read_file: Callable[[], object] = lambda: None
     on_revise: Callable[[run_pb.FinalizeRunRequest], Awaitable[None]] | None = None
     model_called: asyncio.Event = field(default_factory=asyncio.Event)
-
     queue: asyncio.Queue[run_pb.ClaimedRun] = field(default_factory=asyncio.Queue)
     entries: list[entry_pb2.Entry] = field(default_factory=list)
     appended: dict[str, tuple[bytes, list[entry_pb2.Entry]]] = field(default_factory=dict)
@@ -114,6 +113,7 @@ class ScriptedMesh:
     assembled: list[transcript_pb.AssembleContextRequest] = field(default_factory=list)
     prompts: list[router_pb.GenerateRequest] = field(default_factory=list)
     spawns: dict[str, session_pb.SpawnSessionRequest] = field(default_factory=dict)
+    provisioning_request_ids: set[str] = field(default_factory=set)
     spawn_traces: list[str] = field(default_factory=list)
     finalized: run_pb.FinalizeRunRequest | None = None
     failed: run_pb.FailRunRequest | None = None

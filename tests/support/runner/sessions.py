@@ -24,6 +24,7 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
         self, request: session_pb.SpawnSessionRequest, context: Any
     ) -> session_pb.SpawnSessionResponse:
         self.mesh.spawn_traces.append(current_traceparent())
+        self.mesh.refuse_if_scripted("SpawnSession without a child")
         first = self.mesh.spawns.setdefault(request.request_id, request)
         if first != request:
             raise MeshError(Reason.REQUEST_ID_REUSED, "another payload")
@@ -35,8 +36,13 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
     ) -> session_pb.ListSessionsResponse:
         """Return the child with the request_id."""
         assert request.include_archived
+        self.mesh.refuse_if_scripted("ListSessions")
         spawned = [spawn for key, spawn in self.mesh.spawns.items() if key == request.request_id]
-        return session_pb.ListSessionsResponse(sessions=map(child_of, spawned))
+        children = [child_of(spawn) for spawn in spawned]
+        if request.request_id in self.mesh.provisioning_request_ids:
+            for child in children:
+                child.state = session_pb2.SESSION_STATE_PROVISIONING
+        return session_pb.ListSessionsResponse(sessions=children)
 
     async def ListOutputSets(
         self, request: output_pb2.ListOutputSetsRequest, context: Any

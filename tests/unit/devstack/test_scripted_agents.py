@@ -54,6 +54,14 @@ def test_coordinator_waits_for_a_child_it_has_not_heard_from():
     assert (call.tool, call.arguments["session_ids"]) == ("sessions_wait", [CHILD])
 
 
+def test_coordinator_spawns_again_after_a_spawn_that_was_not_made():
+    not_spawned = Result("sessions_spawn", {}, {}, raw="NOT_SPAWNED: the runner was replaced")
+    (call,) = next_move("coordinator", listed(), not_spawned).calls
+    assert (call.tool, call.arguments["agent_id"]) == ("sessions_spawn", "analyst")
+    (wait,) = next_move("coordinator", listed(), not_spawned, spawned()).calls
+    assert wait.tool == "sessions_wait"
+
+
 def test_coordinator_verifies_only_after_it_was_asked_and_has_looked_again():
     told = (listed(), spawned(), report(f"sha256 of map.png: {SHA}"))
     revise = Said("Your answer was not accepted (revision 1 of at most 3).")

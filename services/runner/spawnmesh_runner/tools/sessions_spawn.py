@@ -8,7 +8,8 @@ from pydantic import Field, field_validator, model_validator
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import thinking_pb2
 from spawnmesh.session.v1 import session_pb2, session_service_pb2
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, unavailable
+from spawnmesh_core.reasons import Reason
 from spawnmesh_materialize import open_for_reading
 
 from spawnmesh_runner.clients.retry import call_with_retry
@@ -25,8 +26,9 @@ from spawnmesh_runner.tools.fetch_files import SET_ID_PATTERN
 # those.
 MAX_WORKSPACE_FILE_BYTES = 8 * 1024 * 1024
 SPAWN_TIMEOUT_SECONDS = 60.0
-# Other calls give up sooner, and the run goes back to the queue. A spawn with files cannot wait
-# there: their content is redacted in the stored call, or would be lost with the workspace.
+# Other calls give up sooner, and the run goes back to the queue. A spawn with files can hardly wait
+# there: their content is redacted in the stored call, or is lost with the workspace, and the model
+# would have to make the call again.
 WITH_FILES_GIVE_UP_AFTER_SECONDS = 120.0
 
 _ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENCODING_BASE64}
@@ -137,7 +139,8 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
         )
     except MeshError as error:
         if not attachments and is_passing(error):
-            raise  # The run waits, and the next runner repeats the call with its request_id.
+            # The run waits, and the next runner repeats the call with its request_id.
+            raise _must_wait(error) from None
         if is_undone_by_outage(error):
             raise ToolRefused(
                 error.reason.value,
@@ -149,10 +152,18 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
                 raise refused from error
             raise
         child = await find_child(scope)
+        if child is None and is_passing(error):
+            # The next runner learns for certain: no spawn of this epoch can begin then.
+            raise _must_wait(error) from None
         if child is None:
             raise unknown_spawn_refusal(f"the call ended with {error.reason.value}") from error
         return render_spawned(child)
     return render_spawned(spawned.session)
+
+
+def _must_wait(error: MeshError) -> MeshError:
+    """Return an error for which the run waits. After other calls that took too long it goes on."""
+    return unavailable("session") if error.reason is Reason.DEADLINE_EXCEEDED else error
 
 
 def _refused_attachment(error: MeshError, attachments: Sequence[SpawnAttachment]) -> ToolRefused | None:

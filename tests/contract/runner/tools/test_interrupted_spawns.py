@@ -2,13 +2,18 @@
 
 import hashlib
 import json
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runner.clients import retry
 from spawnmesh_runner.domain.request_ids import call_request_id
+from spawnmesh_runner.tools.calling import spawn_outcome
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import running_runner
@@ -73,7 +78,7 @@ async def test_ListSessions__the_child_of_the_call_is_its_result(
     assert mesh.spawn_traces == []
 
 
-async def test_ListSessions__a_call_without_a_child_has_an_unknown_outcome(
+async def test_ListSessions__a_call_without_a_child_must_be_made_again(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     """Another child with the same task is not meant."""
@@ -81,8 +86,8 @@ async def test_ListSessions__a_call_without_a_child_has_an_unknown_outcome(
     mesh.spawns["other"] = session_pb.SpawnSessionRequest(request_id="other", task="Read it.")
     result = await repeated_result(mesh, keys, tmp_path)
     assert result.is_error
-    assert text(result).startswith("OUTCOME_UNKNOWN: ")
-    assert "its result comes to you as a message" in text(result)
+    assert text(result).startswith("NOT_SPAWNED: ")
+    assert "make the call again, with the files" in text(result)
     assert "ses_" not in text(result)
     assert set(mesh.spawns) == {"other"}
 
@@ -92,8 +97,53 @@ async def test_SpawnSession__a_call_with_a_masked_secret_is_not_repeated(
 ) -> None:
     """It would be another call under the same request_id, or a child without its secret."""
     begun(mesh, "Log in with [$redacted:password].", files=[])
-    assert text(await repeated_result(mesh, keys, tmp_path)).startswith("OUTCOME_UNKNOWN: ")
+    assert text(await repeated_result(mesh, keys, tmp_path)).startswith("NOT_SPAWNED: ")
     assert mesh.spawn_traces == []
+
+
+async def test_ListSessions__the_run_waits_while_the_session_service_is_away(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner after this one learns of the child."""
+    monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.001)
+    request = begun(mesh, files=[{"name": "a.txt", "content": REDACTED}])
+    mesh.spawns[request.request_id] = request
+    away = MeshError(Reason.DEPENDENCY_UNAVAILABLE, "no answer", retry_after_seconds=0.01)
+    mesh.refusals["ListSessions"] = deque([away] * 3)
+    mesh.queue_run(epoch=2, tools=("sessions_spawn",))
+    async with running_runner(mesh, keys, tmp_path / "away"):
+        await eventually(lambda: mesh.delays or mesh.finalized or mesh.failed)
+    assert (mesh.failed, mesh.finalized, len(mesh.delays)) == (None, None, 1)
+    assert mesh.messages(RESULT) == []
+    mesh.refusals.clear()
+    result = await repeated_result(mesh, keys, tmp_path)
+    assert json.loads(text(result))["session_id"] == child_of(request).session_id
+
+
+async def test_ListSessions__a_refusal_to_say_leaves_the_outcome_unknown(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    begun(mesh, files=[{"name": "a.txt", "content": REDACTED}])
+    mesh.refusals["ListSessions"] = deque([MeshError(Reason.INTERNAL, "a defect")])
+    result = text(await repeated_result(mesh, keys, tmp_path))
+    assert result.startswith("OUTCOME_UNKNOWN: the session service refused to say (INTERNAL)")
+    assert "its result comes to you as a message" in result
+
+
+async def test_ListSessions__the_run_waits_for_a_child_that_is_being_spawned(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawn_outcome, "SPAWN_SECONDS", 0.0)
+    request = begun(mesh, files=[{"name": "a.txt", "content": REDACTED}])
+    mesh.spawns[request.request_id] = request
+    mesh.provisioning_request_ids.add(request.request_id)
+    mesh.queue_run(epoch=2, tools=("sessions_spawn",))
+    async with running_runner(mesh, keys, tmp_path / "early"):
+        await eventually(lambda: mesh.delays or mesh.finalized or mesh.failed)
+    assert (mesh.failed, mesh.finalized, len(mesh.delays)) == (None, None, 1)
+    mesh.provisioning_request_ids.clear()
+    result = await repeated_result(mesh, keys, tmp_path)
+    assert json.loads(text(result))["session_id"] == child_of(request).session_id
 
 
 async def test_SpawnSession__a_call_with_all_its_files_is_repeated(

@@ -107,3 +107,26 @@ async def test_SpawnSession__the_model_hears_of_an_outage_that_outlasts_a_spawn_
     text = result.content[0].text.text
     assert text.startswith("SPAWN_FAILED: the child was not spawned")
     assert "(DEPENDENCY_UNAVAILABLE); spawn it again later" in text
+
+
+@pytest.mark.parametrize("reason", [Reason.DEPENDENCY_UNAVAILABLE, Reason.DEADLINE_EXCEEDED])
+@pytest.mark.parametrize("spawn", [SPAWN, WITH_FILE], ids=["without files", "with a file"])
+async def test_SpawnSession__the_run_waits_if_no_answer_says_that_the_child_was_spawned(
+    mesh: ScriptedMesh,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spawn: tuple[str, str, str],
+    reason: Reason,
+) -> None:
+    """The next runner learns it for certain: no spawn of this epoch can begin then."""
+    monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.001)
+    monkeypatch.setattr(sessions_spawn, "WITH_FILES_GIVE_UP_AFTER_SECONDS", 0.001)
+    no_answer = MeshError(reason, "no answer", retry_after_seconds=0.01)
+    mesh.refusals["SpawnSession without a child"] = deque([no_answer] * 1000)
+    mesh.answers.append(calling(spawn))
+    mesh.queue_run(tools=("sessions_spawn",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized or mesh.failed or mesh.delays)
+    assert (mesh.failed, mesh.finalized, len(mesh.delays)) == (None, None, 1)
+    assert mesh.messages(message_pb2.ROLE_TOOL_RESULT) == []

@@ -8,9 +8,9 @@ from spawnmesh_materialize import MaterializeError, MaterializeReason, open_for_
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.calling.call import ToolOutcome
+from spawnmesh_runner.tools.calling.call import ToolOutcome, refusal
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
-from spawnmesh_runner.tools.calling.spawn_outcome import find_child, unknown_spawn_refusal
+from spawnmesh_runner.tools.calling.spawn_outcome import find_child
 from spawnmesh_runner.tools.calling.tool import CallScope, json_line
 from spawnmesh_runner.tools.sessions_spawn import SessionsSpawn, is_redaction_marker, render_spawned
 
@@ -21,8 +21,9 @@ async def interrupted_spawn_outcome(scope: CallScope, call: message_pb2.ToolCall
     """Return the outcome of the call; None if it can be repeated, or if it cannot have spawned.
 
     Without its files a repeat would be refused, although the child may run: a request with the same
-    request_id must have the same files. So the child is looked for. Raises MeshError if the run is
-    lost.
+    request_id must have the same files. So the child is looked for. If there is none now, there
+    will be none: the session service refuses the spawns of an earlier epoch. Raises MeshError if
+    the run is lost or must wait.
     """
     as_made = _as_made(call)
     if as_made is None:
@@ -30,13 +31,17 @@ async def interrupted_spawn_outcome(scope: CallScope, call: message_pb2.ToolCall
     spawn, was_redacted = as_made
     if not was_redacted and not await finish_in_thread(lambda: _lacks_files(scope.workspace, spawn)):
         return None
-    child = await find_child(scope)
+    try:
+        child = await find_child(scope)
+    except ToolRefused as refused:
+        return ToolOutcome(str(refused), refused.reason)
     if child is not None:
         return ToolOutcome(json_line(render_spawned(child)))
-    unknown = unknown_spawn_refusal(
-        "the runner was replaced during the call, and what the call handed over is gone with it"
+    return refusal(
+        "NOT_SPAWNED",
+        "the runner was replaced during the call, and it has no child. What the call handed over is gone with"
+        " the runner: make the call again, with the files and secrets in place of the markers",
     )
-    return ToolOutcome(str(unknown), unknown.reason)
 
 
 def _as_made(call: message_pb2.ToolCall) -> tuple[SessionsSpawn, bool] | None:

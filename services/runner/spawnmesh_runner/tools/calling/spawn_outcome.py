@@ -7,11 +7,11 @@ from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.clients.retry import call_with_retry
-from spawnmesh_runner.domain.reasons import RUN_LOST, TRANSIENT
+from spawnmesh_runner.domain.reasons import RUN_LOST, TRANSIENT, is_passing
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.tool import CallScope
 
-_SPAWN_SECONDS = 30.0
+SPAWN_SECONDS = 30.0
 _PAUSE_SECONDS = 0.5
 
 
@@ -24,37 +24,41 @@ def may_have_spawned(error: MeshError) -> bool:
 
 
 async def find_child(scope: CallScope) -> session_pb2.Session | None:
-    """Return the child that this call spawned.
+    """Return the child that this call spawned; None if there is none, or if its spawn failed.
 
-    While it is being spawned, wait up to _SPAWN_SECONDS. Return None if there is none, if its spawn
-    failed, or if the session service does not say in time. Raises MeshError if the run is lost.
+    Raises MeshError if the run is lost, and if it must wait: while the session service is away, and
+    while the child is being spawned for longer than SPAWN_SECONDS. Raises ToolRefused if the
+    service refuses to say.
     """
     request = session_service_pb2.ListSessionsRequest(
         request_id=scope.request_id, include_archived=True, view=session_pb2.SESSION_VIEW_FULL
     )
     peers = scope.peers
-    try:
-        async with asyncio.timeout(_SPAWN_SECONDS):
-            while True:
-                listed = await call_with_retry(peers.session, peers.sessions.ListSessions, request)
-                if not listed.sessions:
-                    return None
-                [child] = listed.sessions
-                if child.state == session_pb2.SESSION_STATE_SPAWN_FAILED:
-                    return None
-                if child.state != session_pb2.SESSION_STATE_PROVISIONING:
-                    return child
-                await asyncio.sleep(_PAUSE_SECONDS)
-    except TimeoutError:
-        return None
-    except MeshError as error:
-        if refused_with(error, *RUN_LOST):
-            raise
-        return None
+    left_seconds = SPAWN_SECONDS
+    while True:
+        try:
+            listed = await call_with_retry(peers.session, peers.sessions.ListSessions, request)
+        except MeshError as error:
+            if refused_with(error, *RUN_LOST) or is_passing(error):
+                raise
+            raise unknown_spawn_refusal(
+                f"the session service refused to say ({error.reason.value})"
+            ) from error
+        if not listed.sessions:
+            return None
+        [child] = listed.sessions
+        if child.state == session_pb2.SESSION_STATE_SPAWN_FAILED:
+            return None
+        if child.state != session_pb2.SESSION_STATE_PROVISIONING:
+            return child
+        if left_seconds <= 0:
+            raise MeshError(Reason.SPAWN_IN_PROGRESS, "the child is still being spawned; ask again later")
+        await asyncio.sleep(_PAUSE_SECONDS)
+        left_seconds -= _PAUSE_SECONDS
 
 
 def unknown_spawn_refusal(why: str) -> ToolRefused:
-    """Return the refusal of a call whose child was not found."""
+    """Return the refusal of a call that may have a child."""
     return ToolRefused(
         "OUTCOME_UNKNOWN",
         f"{why}; no child of this call was found. If there is one all the same, its result comes to you"
