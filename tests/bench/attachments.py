@@ -275,6 +275,7 @@ async def _large_upload(bench: Bench, blobs: Blobs, raw: RawPuts, service: psuti
 
     done = asyncio.Event()
     watching = asyncio.ensure_future(_highest_rss(service, done))
+    used_before = sum(service.cpu_times()[:2])
     began = perf_counter()
     try:
         uploaded = await blobs.upload(messages())
@@ -282,6 +283,7 @@ async def _large_upload(bench: Bench, blobs: Blobs, raw: RawPuts, service: psuti
         done.set()
         highest = await watching
     took = perf_counter() - began
+    used = sum(service.cpu_times()[:2]) - used_before
     if uploaded.state != upload_pb2.UPLOAD_STATE_COMPLETE:
         raise RuntimeError("the upload did not become complete")
     memory_mib = highest / MIB
@@ -291,6 +293,7 @@ async def _large_upload(bench: Bench, blobs: Blobs, raw: RawPuts, service: psuti
         )
     )
     bench.record(Metric("attachments.upload.1GiB_rate", LARGE_MIB / took, "MiB/s", None, None, samples=1))
+    bench.record(Metric("attachments.upload.1GiB_cpu_of_service", used, "s", None, None, samples=1))
     floor = await raw.upload(block, LARGE_MIB)
     bench.record(Metric("attachments.upload.1GiB", took, "s", floor, took / floor, samples=1))
 

@@ -51,7 +51,7 @@ from spawnmesh_attachment_blob.operations.set_stager import CALL_LIMIT, LARGE_CA
 from spawnmesh_attachment_blob.operations.tenant_bucket import TenantBucket
 from spawnmesh_attachment_blob.operations.upload_limiter import UploadLimiter
 from spawnmesh_attachment_blob.operations.upload_remover import UploadRemover
-from spawnmesh_attachment_blob.operations.upload_writer import UploadStorage
+from spawnmesh_attachment_blob.operations.upload_writer import SpareParts, UploadStorage
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
 from spawnmesh_attachment_blob.rpc.servicer import AttachmentBlobServicer, BlobServicer
 from spawnmesh_attachment_blob.rpc.tenant_data import AttachmentTenants
@@ -116,7 +116,7 @@ def build_dependencies(
         ),
         upload_remover=upload_remover,
         upload_storage=UploadStorage(
-            database, objects, multiparts, upload_remover, settings.upload_ttl_seconds
+            database, objects, multiparts, upload_remover, SpareParts(), settings.upload_ttl_seconds
         ),
         upload_limiter=UploadLimiter(settings.upload_max_streams),
         upload_quota=UploadUsage(

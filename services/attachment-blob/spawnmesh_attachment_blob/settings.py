@@ -86,8 +86,8 @@ class AttachmentBlobSettings(ProcessSettings):
     upload_max_streams: int = Field(default=6, ge=1, le=256)
     """Uploads that are received at the same time.
 
-    Each takes two parts of memory, 10 MiB. A tenant gets at most half; further streams wait for
-    some seconds.
+    Each takes two parts of memory, 10 MiB; up to four more parts, 20 MiB, make the first ones
+    faster. A tenant gets at most half; further streams wait for some seconds.
     """
     upload_max_open: int = Field(default=1000, ge=1, le=1_000_000)
     """Open uploads of one tenant, on all replicas together."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from spawnmesh_core.clock import utc_now
 from spawnmesh_devstack.s3 import S3Endpoint
@@ -34,6 +34,11 @@ class Gateway:
     """Set when a put arrives. A test clears it."""
     put_paths: list[str] = field(default_factory=list)
     """The paths of the puts that have arrived, whether or not they wait."""
+    held_part: int = 0
+    """The number of the parts of multipart uploads that wait until `part_goes_on` is set."""
+    part_goes_on: threading.Event = field(default_factory=threading.Event)
+    refused_part: int = 0
+    """The number of the parts that fail, after they have waited."""
     completion: bytes = b""
     """The body, with status 200, for a completion of a multipart upload. Empty passes it on."""
     sts_is_away: bool = False
@@ -53,6 +58,14 @@ class Gateway:
         """Return whether the request completes a multipart upload."""
         return method == "POST" and "uploadId=" in urlsplit(path).query
 
+    def parts_put(self) -> dict[str, list[int]]:
+        """Return the numbers of the parts whose puts have arrived, by the key of their object."""
+        found: dict[str, list[int]] = {}
+        for path in self.put_paths:
+            if number := _part_number_in(path):
+                found.setdefault(_key_in(path), []).append(number)
+        return found
+
     def changed(self, body: bytes) -> bytes:
         """Return the response of STS with the changed expiration."""
         if self.credentials_last is None:
@@ -63,6 +76,11 @@ class Gateway:
 
 def _key_in(path: str) -> str:
     return unquote(urlsplit(path).path).lstrip("/").partition("/")[2]
+
+
+def _part_number_in(path: str) -> int:
+    """Return the number of the part that a request puts; 0 for other requests."""
+    return int(parse_qs(urlsplit(path).query).get("partNumber", ["0"])[0])
 
 
 @contextmanager
@@ -79,6 +97,10 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
                 gateway.put_paths.append(self.path)
                 gateway.put_came.set()
                 gateway.puts_go_on.wait(600)
+                if (part := _part_number_in(self.path)) and part == gateway.held_part:
+                    gateway.part_goes_on.wait(600)
+                if part and part == gateway.refused_part:
+                    return self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
             is_sts = self.command == "POST" and b"Action=AssumeRole" in body
             if is_sts:
                 gateway.sts_calls += 1
@@ -143,5 +165,6 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
         finally:
             is_over.set()
             gateway.puts_go_on.set()
+            gateway.part_goes_on.set()
             server.shutdown()
             serving.join()

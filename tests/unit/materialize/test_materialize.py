@@ -23,6 +23,7 @@ from spawnmesh_materialize import (
 
 from tests.support.disks import tiny_disk
 from tests.support.materialize.callables import MakeSource, Snapshot
+from tests.support.open_paths import open_paths_below
 
 SET = "set_1"
 HOME = ".spawnmesh/attachments"
@@ -279,10 +280,9 @@ def test_set_is_written_while_empty_parents_are_removed(workspace: Path, source:
 
 
 def test_no_descriptor_is_left_open(workspace: Path, source: MakeSource) -> None:
-    before = os.listdir("/proc/self/fd")
     materialize(workspace, SET, [source("a")])
     materialize(workspace, SET, [source("a")])
     refusal(workspace, [source("b")])
     refusal(workspace, [source("b", claimed=9)], "set_2")
     remove(workspace, SET)
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert open_paths_below(workspace) == []

@@ -2,8 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from spawnmesh_materialize import (
 )
 
 from tests.support.materialize.callables import Snapshot
+from tests.support.open_paths import open_paths_below
 
 
 def reasons(root: Path, relative: str) -> set[MaterializeReason]:
@@ -140,17 +139,10 @@ def test_directory_is_listed_by_name_without_following_symlinks(workspace: Path,
         assert refused.value.reason is reason
 
 
-def open_paths() -> Iterator[Path]:
-    """Return the paths of the descriptors of this process that are still open."""
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # Another thread has closed it.
-            yield descriptor.readlink()
-
-
 def test_no_descriptor_is_left_open(workspace: Path, outside: Path) -> None:
     (workspace / "hard").hardlink_to(outside / "a.txt")
     (workspace / "directory").mkdir()
     for relative in ("hard", "directory", "absent/x", "directory/x/y"):
         with pytest.raises(MaterializeError):
             open_for_writing(workspace, relative)
-    assert [path for path in open_paths() if path.is_relative_to(workspace)] == []
+    assert open_paths_below(workspace) == []

@@ -14,6 +14,7 @@ from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.clients.workspace import private_workspace, remove_abandoned_workspaces
 from spawnmesh_runner.loop import workspace_sweep
 
+from tests.support.open_paths import open_paths_below
 from tests.support.waiting import eventually
 
 
@@ -95,14 +96,13 @@ async def test_a_workspace_whose_creation_is_cancelled_is_removed_and_unlocked(t
         async with private_workspace(tmp_path / "root", "ses-1"):
             raise AssertionError("it was cancelled before")
 
-    before = len(os.listdir("/proc/self/fd"))
     using = asyncio.create_task(use())
     await asyncio.sleep(0)  # The thread has its work, and the task waits for it.
     using.cancel()
     with pytest.raises(asyncio.CancelledError):
         await using
     assert os.listdir(tmp_path / "root") == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_paths_below(tmp_path) == []
 
 
 async def test_file_work_finishes_despite_cancellations() -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -33,16 +34,47 @@ from spawnmesh_attachment_blob.store import blobs, uploads, usage
 log = structlog.get_logger()
 
 _MARKER_BYTES = 64 * 1024  # No transcript shows a longer marker.
+_OWN_PARTS = 2
+_MOST_PARTS = 4  # A part that is full is put while the next one is filled.
+SPARE_PARTS = 4
+
+
+class SpareParts:
+    """The buffers for parts that a replica has besides those of each stream."""
+
+    def __init__(self, count: int = SPARE_PARTS) -> None:
+        self._count = count
+
+    @contextmanager
+    def lent(self) -> Iterator[Callable[[], bool]]:
+        """Yield a function that takes a buffer, if there is one, and says if it did. All that it
+        took are free again at the end of the block.
+        """
+        taken = 0
+
+        def take() -> bool:
+            nonlocal taken
+            if not self._count:
+                return False
+            self._count -= 1
+            taken += 1
+            return True
+
+        try:
+            yield take
+        finally:
+            self._count += taken
 
 
 @dataclass(frozen=True, slots=True)
 class UploadStorage:
-    """The stores and clients that hold uploads."""
+    """The stores, clients and buffers that hold uploads."""
 
     database: Database
     objects: ObjectStore
     multiparts: Multiparts
     remover: UploadRemover
+    spare_parts: SpareParts
     ttl_seconds: int
 
 
@@ -64,12 +96,18 @@ async def open_upload_writer(
             raise taken_over(key.upload_id)
         upload = require_upload(await uploads.get_upload(connection, tenant_id, key), key)
         parts = await uploads.list_parts(connection, tenant_id, key)
-    async with asyncio.TaskGroup() as tasks:
-        yield UploadWriter(storage, tenant_id, upload, parts, tasks)
+    with storage.spare_parts.lent() as take_spare:
+        async with asyncio.TaskGroup() as tasks:
+            yield UploadWriter(storage, tenant_id, upload, parts, tasks, take_spare)
 
 
 class UploadWriter:
-    """The writer of one stream. It buffers two parts and a chunk."""
+    """The writer of one stream. It buffers the part that it fills and the one that leaves, and
+    spare ones as long as the replica has some.
+
+    Parts are put at the same time and recorded in order, so that those of a stream that breaks
+    have no gap.
+    """
 
     def __init__(
         self,
@@ -78,17 +116,23 @@ class UploadWriter:
         upload: Upload,
         parts: list[StoredPart],
         tasks: asyncio.TaskGroup,
+        take_spare: Callable[[], bool],
     ) -> None:
         self.upload = upload
         self._storage = storage
         self._tenant_id = tenant_id
         self._parts = parts
+        self._part_count = len(parts)
         self._tasks = tasks
-        self._sending: asyncio.Task[None] | None = None
+        self._take_spare = take_spare
+        self._leaving: deque[asyncio.Task[None]] = deque()
+        self._recorded = _future_of(True)
         self._multipart_id = upload.multipart_id
-        self._filling = PartBuffer(min(PART_BYTES, upload.spec.size_bytes))
-        self._leaving = PartBuffer(0)
+        self._filling: PartBuffer | None = PartBuffer(min(PART_BYTES, upload.spec.size_bytes))
+        self._free: list[PartBuffer] = []
+        self._buffer_count = 1
         self._digest = hashlib.sha256()
+        self._digest_turn = asyncio.Lock()
         self.at_bytes = sum(part.size_bytes for part in parts)
 
     @property
@@ -99,22 +143,24 @@ class UploadWriter:
     async def write(self, data: bytes) -> bool:
         """Accept the next bytes and return whether they fill a part.
 
-        Waits until the part before that one is durable.
+        Waits until a buffer is free, which means that an earlier part is durable.
         """
         self.at_bytes += len(data)
         rest = memoryview(data)
         has_filled_part = False
         while rest:
+            if self._filling is None:
+                self._filling = await self._free_buffer()
             rest = self._filling.take(rest)
             if self._filling.is_full and self._is_in_parts:
-                await self._send()
+                await self._send(self._filling)
                 has_filled_part = True
         return has_filled_part
 
     async def flush(self) -> None:
         """Wait until each full part is durable."""
-        if self._sending is not None:
-            await self._sending
+        while self._leaving:
+            await self._leaving.popleft()
 
     async def finish(self) -> None:
         """Change the upload to COMPLETE.
@@ -127,7 +173,7 @@ class UploadWriter:
         if self._is_in_parts:
             await self._assemble(is_verified)
         else:
-            data = bytes(self._filling.view)
+            data = bytes(self._received)
             await self._storage.objects.put(
                 self._tenant_id, self.upload.object_key, self.upload.spec.sha256, data
             )
@@ -137,26 +183,57 @@ class UploadWriter:
     def _is_in_parts(self) -> bool:
         return self.upload.spec.size_bytes > PART_BYTES
 
-    async def _send(self) -> None:
-        await self.flush()
-        if self._sending is None:
-            self._leaving = PartBuffer(PART_BYTES)
-        self._filling, self._leaving = self._leaving, self._filling
-        self._filling.clear()
-        part = shield_until_done(self._store_part(len(self._parts) + 1, self._leaving.view))
-        self._sending = self._tasks.create_task(part)
+    @property
+    def _received(self) -> memoryview:
+        """The bytes that are in no part yet."""
+        return memoryview(b"") if self._filling is None else self._filling.view
 
-    async def _store_part(self, number: int, data: memoryview) -> None:
-        upload, storage = self.upload, self._storage
-        await asyncio.to_thread(self._digest.update, data)
+    async def _free_buffer(self) -> PartBuffer:
+        while not self._free:
+            if self._buffer_count < _OWN_PARTS or (self._buffer_count < _MOST_PARTS and self._take_spare()):
+                self._buffer_count += 1
+                return PartBuffer(PART_BYTES)
+            await self._leaving.popleft()
+        return self._free.pop()
+
+    async def _send(self, part: PartBuffer) -> None:
+        """Begin to put the part. Another buffer takes the next bytes."""
         if not self._multipart_id:
-            self._multipart_id = await self._begin_multipart()
+            self._multipart_id = await shield_until_done(self._begin_multipart())
+        before, self._recorded = self._recorded, asyncio.get_running_loop().create_future()
+        self._part_count += 1
+        storing = shield_until_done(self._store_part(self._part_count, part, before, self._recorded))
+        self._leaving.append(self._tasks.create_task(storing))
+        self._filling = None
+
+    async def _store_part(
+        self, number: int, part: PartBuffer, before: asyncio.Future[bool], recorded: asyncio.Future[bool]
+    ) -> None:
+        """Put the part, and record it if the part before it was recorded."""
+        is_recorded = False
         try:
-            part = await storage.multiparts.put_part(
+            async with self._digest_turn:  # Parts get it in their order, which is that of their tasks.
+                await asyncio.to_thread(self._digest.update, part.view)
+            stored = await self._put_part(number, part.view)
+            if await before:
+                await self._record(stored)
+                is_recorded = True
+        finally:
+            recorded.set_result(is_recorded)
+            part.clear()
+            self._free.append(part)
+
+    async def _put_part(self, number: int, data: memoryview) -> StoredPart:
+        upload = self.upload
+        try:
+            return await self._storage.multiparts.put_part(
                 self._tenant_id, upload.object_key, self._multipart_id, number, data
             )
         except PartsLost:  # A lifecycle rule of the bucket may have aborted the multipart upload.
             await self._discard(taken_over(upload.spec.upload_id))
+
+    async def _record(self, part: StoredPart) -> None:
+        upload, storage = self.upload, self._storage
         async with storage.database.transaction(self._tenant_id) as connection:
             if not await uploads.add_part(connection, self._tenant_id, upload, part, storage.ttl_seconds):
                 raise taken_over(upload.spec.upload_id)
@@ -184,16 +261,16 @@ class UploadWriter:
         """
         spec = self.upload.spec
         if self._is_in_parts:
-            if self._filling.view:
-                await self._send()
+            if self._filling is not None and self._filling.view:
+                await self._send(self._filling)
             await self.flush()
             if not self._is_only_writer:
                 return False
         else:
-            self._digest.update(self._filling.view)
+            self._digest.update(self._received)
         if self._digest.hexdigest() != spec.sha256:
             await self._discard(hash_differs(spec.upload_id))
-        if spec.size_bytes <= _MARKER_BYTES and is_marker_content(bytes(self._filling.view)):
+        if spec.size_bytes <= _MARKER_BYTES and is_marker_content(bytes(self._received)):
             await self._discard(content_is_marker(0))
         return True
 
@@ -277,3 +354,9 @@ class UploadWriter:
         """
         is_removed = await self._storage.remover.discard(self._tenant_id, self.upload)
         raise error if is_removed else taken_over(self.upload.spec.upload_id)
+
+
+def _future_of(value: bool) -> asyncio.Future[bool]:
+    future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future
