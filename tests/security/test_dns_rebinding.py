@@ -23,7 +23,8 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.endpoints import Address
 
 from tests.support.hook.decisions import decision_of
-from tests.support.hook.fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, open_mesh
+from tests.support.hook.fixtures import OPEN, SPAWN, HookMesh, Tenant, open_mesh
+from tests.support.hook.scripted_plugin import ALLOW
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 HOST = "plugin.rebind.test"

@@ -16,7 +16,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
     CONTENT,
     OPEN,
@@ -27,6 +26,7 @@ from tests.support.hook.fixtures import (
     open_mesh,
     refused,
 )
+from tests.support.hook.scripted_plugin import ALLOW
 from tests.support.hook.webhook_server import https_site, raw_https_site, write_certificate
 
 DEEP = 300_000

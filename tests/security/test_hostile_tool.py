@@ -22,9 +22,9 @@ from spawnmesh_client.turn_messages import text_message
 from spawnmesh_runner.clients.sandbox.sandbox import Sandbox
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.runner.fixtures import ScriptedMesh
 from tests.support.runner.mcp_fixtures import config, text, tool_results
 from tests.support.runner.sandboxes import BACKENDS, PYTHON, Starter, processes_in, starter
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.security import tool_attacks
 from tests.support.security.tool_attacks import MIB, connecting, reading, writing
 from tests.support.waiting import eventually

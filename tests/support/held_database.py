@@ -6,6 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.pipelines import Statement
+from spawnmesh_postgres.rows import Row
 
 
 class HeldDatabase:
@@ -21,23 +23,30 @@ class HeldDatabase:
         self.held = 0
 
     def pipelined(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
-        return self._hold(tenant_id, self._database.pipelined(tenant_id))
+        return self._held(tenant_id, self._database.pipelined(tenant_id))
 
     def transaction(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
-        return self._hold(tenant_id, self._database.transaction(tenant_id))
+        return self._held(tenant_id, self._database.transaction(tenant_id))
+
+    async def transact(self, tenant_id: str, *statements: Statement) -> list[list[Row]]:
+        await self._hold(tenant_id)
+        return await self._database.transact(tenant_id, *statements)
 
     @asynccontextmanager
-    async def _hold(
+    async def _held(
         self, tenant_id: str, transaction: AbstractAsyncContextManager[Any]
     ) -> AsyncIterator[Any]:
+        await self._hold(tenant_id)
+        async with transaction as connection:
+            yield connection
+
+    async def _hold(self, tenant_id: str) -> None:
         if tenant_id in self._tenant_ids:
             self.held += 1
             try:
                 await self.go_on.wait()
             finally:
                 self.held -= 1
-        async with transaction as connection:
-            yield connection
 
 
 async def settle() -> None:

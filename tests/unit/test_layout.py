@@ -64,6 +64,25 @@ def test_the_folder_of_rpcs_has_only_rpcs_and_their_messages(service: str) -> No
     assert {name for name in names - of_rpcs if not _SHARED_BY_RPCS.fullmatch(name)} == set()
 
 
+def test_imports_of_every_module_of_messages_are_checked() -> None:
+    """`make imports` keeps operations and statements out of the modules that its contract names."""
+    modules = {
+        f"spawnmesh_{service}.rpc.{file.stem}"
+        for service in SERVICES
+        for file in (package_of(service) / "rpc").glob("*.py")
+        if re.fullmatch(r"(\w+_)?messages|\w+_cursor", file.stem)
+    }
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (checked,) = (one for one in contracts if one["name"].startswith("Messages are parsed and rendered"))
+    assert set(checked["source_modules"]) == modules
+    rooms = {
+        f"spawnmesh_{service}.{room}"
+        for service in SERVICES
+        for room in ("operations", "jobs", "store", "clients")
+    }
+    assert set(checked["forbidden_modules"]) == rooms
+
+
 def test_each_rpc_has_contract_tests_of_its_name() -> None:
     named = {
         (service, found)
@@ -107,11 +126,25 @@ def test_sql_lies_in_the_store(service: str) -> None:
     assert {file.parent.name for file in files} == {"store"}
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_no_function_takes_or_returns_a_raw_row_of_the_driver(service: str) -> None:
-    """A row becomes a value where it is read, by a row factory of psycopg."""
-    files = [file for file in package_of(service).rglob("*.py") if "DictRow" in source_of(file)]
-    assert [str(file.relative_to(ROOT)) for file in files] == []
+def test_rows_stay_in_the_module_that_runs_the_statement() -> None:
+    """A store hands out frozen dataclasses. `rows.py` has what modules of one store share."""
+    guilty = []
+    raw = re.compile(r"\b(Row|DictRow|TupleRow|AsyncCursor)\b|Mapping\[str, Any\]|^Any$")
+    library = ROOT / "libs/postgres/spawnmesh_postgres"
+    stores = [file for service in SERVICES for file in (package_of(service) / "store").glob("*.py")]
+    stores += [file for file in library.rglob("*.py") if file.with_suffix(".sql").exists()]
+    assert len(stores) > 50
+    for file in stores:
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+                is_shared = not node.name.startswith("_") and file.name != "rows.py"
+                if is_shared and raw.search(ast.unparse(node.returns)):
+                    guilty.append(f"{file.relative_to(ROOT)}: {node.name}")
+    assert guilty == []
+    fetched = re.compile(r"\bfetch(one|many|all)\(|spawnmesh_postgres\.rows|\bDictRow\b")
+    outside = [file for service in SERVICES for file in package_of(service).rglob("*.py")]
+    outside = [file for file in outside if file not in stores]
+    assert [str(file.relative_to(ROOT)) for file in outside if fetched.search(source_of(file))] == []
 
 
 def test_no_two_classes_share_a_name() -> None:

@@ -1,11 +1,11 @@
 // The files that are attached to the tenant's sessions, and those that runs have published.
 
 import { type LocalAttachment, type LocalFiles, opened } from "./attachments.js";
+import type { Connection } from "./connection.js";
 import { downloadFile } from "./downloads.js";
 import { meshError } from "./errors.js";
 import type { AttachmentSet as WireSet } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
 import { dateOf } from "./names.js";
-import type { Connection } from "./session.js";
 import type { OnProgress } from "./transfers.js";
 import { uploadFile } from "./uploads.js";
 import { type AttachmentSet, setView } from "./views.js";

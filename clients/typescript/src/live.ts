@@ -1,6 +1,7 @@
 // A session while it works: its states, the text of its answers as models give them, and its entries.
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Connection } from "./connection.js";
 import { type Entry, entryView } from "./entries.js";
 import type {
   WatchSessionRequestSchema,
@@ -9,7 +10,6 @@ import type {
 import type { DraftDelta } from "./gen/spawnmesh/transcript/v1/live_event_pb.js";
 import { present } from "./names.js";
 import { continued } from "./retry.js";
-import type { Connection } from "./session.js";
 import { eventView, type SessionEvent } from "./views.js";
 
 /** An answer that is not an entry yet. */

@@ -3,6 +3,7 @@
 import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { type Any, anyIs, durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Client, type Code, ConnectError } from "@connectrpc/connect";
+import type { Connection } from "./connection.js";
 import { MeshError, meshError, refusalOf } from "./errors.js";
 import type { Operation as WireOperation } from "./gen/google/longrunning/operations_pb.js";
 import {
@@ -24,7 +25,6 @@ import { dateOf, type NameIn, nameOf, present, valueOf } from "./names.js";
 import { newRequestId } from "./request_id.js";
 import { PATIENCE_MS, Patience } from "./retry.js";
 import { PEERS, type Peer } from "./services.js";
-import type { Connection } from "./session.js";
 import { type Tenant, tenantView } from "./tenant_views.js";
 
 /** A longer wait is split into several calls, so that no proxy takes it for dead. */

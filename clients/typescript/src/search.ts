@@ -1,6 +1,7 @@
 // Searches of transcripts.
 
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import type { Connection } from "./connection.js";
 import { Role as WireRole } from "./gen/spawnmesh/content/v1/message_pb.js";
 import { EntryKind as WireKind } from "./gen/spawnmesh/transcript/v1/entry_pb.js";
 import type { SearchHit as WireHit } from "./gen/spawnmesh/transcript/v1/search_service_pb.js";
@@ -8,7 +9,6 @@ import type { Role } from "./entries.js";
 import { MeshError } from "./errors.js";
 import { dateOf, type NameIn, nameOf, present, valueOf } from "./names.js";
 import { PATIENCE_MS, Patience } from "./retry.js";
-import type { Connection } from "./session.js";
 
 const PAGE_SIZE = 50;
 const SEARCH_MS = 60_000;

@@ -10,6 +10,7 @@ import {
   type SessionUsage,
   sessionUsageView,
 } from "./budgets.js";
+import type { Connection } from "./connection.js";
 import { downloadFile } from "./downloads.js";
 import { type Entry, entryView } from "./entries.js";
 import { MeshError, ResultTimeout, RunFailed } from "./errors.js";
@@ -19,7 +20,7 @@ import {
 } from "./gen/spawnmesh/session/v1/session_pb.js";
 import { type LiveEvent, type LiveOptions, live, sessionEvents } from "./live.js";
 import { newRequestId } from "./request_id.js";
-import { type Clock, PATIENCE_MS, Patience } from "./retry.js";
+import { PATIENCE_MS, Patience } from "./retry.js";
 import { type SearchHit, type SearchOptions, type SearchQuery, search } from "./search.js";
 import type { Services } from "./services.js";
 import type { OnProgress } from "./transfers.js";
@@ -71,12 +72,6 @@ export interface PublishedFile extends AttachedFile {
   readonly setId: string;
   readonly runId: string;
   readonly data: Uint8Array;
-}
-
-/** What a session needs of its mesh. */
-export interface Connection {
-  readonly services: Services;
-  readonly clock: Clock;
 }
 
 /** A session. Its properties are as the mesh last answered: `refresh` gets them anew. */

@@ -1,10 +1,10 @@
 // The tenants of a mesh, for its operators.
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Connection } from "./connection.js";
 import type { TenantSettings, TenantSettingsSchema } from "./gen/spawnmesh/session/v1/tenant_pb.js";
 import { Operation, type TenantDeleted } from "./operations.js";
 import { newRequestId } from "./request_id.js";
-import type { Connection } from "./session.js";
 import { type Tenant, tenantView } from "./tenant_views.js";
 
 const PAGE_SIZE = 500;

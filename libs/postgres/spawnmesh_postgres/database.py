@@ -1,30 +1,29 @@
-"""A pool of connections to the database of a service, and transactions for one tenant."""
+"""Transactions for one tenant, on the connections to the database of a service."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from time import perf_counter
 from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
 from psycopg import AsyncCursor
 from psycopg.pq import PipelineStatus
-from psycopg.rows import DictRow, dict_row
-from psycopg_pool import PoolTimeout
-from spawnmesh_core.dependency_watch import POSTGRESQL, DependencyDown, DependencyFault, DependencyWatch
+from psycopg.rows import dict_row
+from spawnmesh_core.dependency_watch import POSTGRESQL, DependencyWatch
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
-from spawnmesh_postgres.errors import is_outdated_plan
+from spawnmesh_postgres.connection import BoundedCancelConnection
 from spawnmesh_postgres.pipelines import Statement, open_pipeline, queue, run_transaction
 from spawnmesh_postgres.pool_metrics import PoolMetrics
+from spawnmesh_postgres.pooled_connections import PooledConnections
 from spawnmesh_postgres.probed_pool import ProbedPool
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statement_batches import execute_batch
 
-Connection = BoundedCancelConnection[DictRow]
+Connection = BoundedCancelConnection[Row]
 
 ALL_TENANTS = "*"
 """The scope of queues that serve all tenants. Only the policies of such tables admit it."""
@@ -34,12 +33,6 @@ _HAS_TRANSACTION_TIMEOUT = 170_000
 
 # A server that answers needs milliseconds; otherwise the connection is closed.
 _ROLLBACK_SECONDS = 1.0
-
-# A server that answers makes a connection in milliseconds. The pool itself waits longer.
-_CONNECT_WAIT_SECONDS = 1.5
-
-# A server that answers does so in milliseconds.
-_CHECK_SECONDS = 2.0
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -90,7 +83,7 @@ async def _roll_back(connection: Connection) -> None:
         await connection.close()
 
 
-async def _begin(connection: Connection, *statements: str) -> AsyncCursor[DictRow] | None:
+async def _begin(connection: Connection, *statements: str) -> AsyncCursor[Row] | None:
     """Begin a transaction with these statements, in one round trip.
 
     Return the cursor of the last one if there are more than the scope. Each statement is a message:
@@ -127,72 +120,10 @@ async def commit_with(connection: Connection, statement: str, parameters: Mappin
 
 
 class Database:
-    """A pool of connections with the service's own role, to which row-level security applies."""
+    """Transactions with the service's own role, to which row-level security applies."""
 
-    def __init__(self, pool: ProbedPool[DictRow], metrics: PoolMetrics) -> None:
-        self._pool = pool
-        self._metrics = metrics
-        # The times of request and acquisition.
-        self._in_use: dict[Connection, tuple[float, float]] = {}
-        self._renewed = 0.0  # The time since which all plans are those of the current schema.
-
-    @property
-    def in_use(self) -> int:
-        """The number of connections in use."""
-        return len(self._in_use)
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        """Take a connection from the pool for the block.
-
-        Raises OperationalError if no connection can be made although the pool is not exhausted, and
-        ServerSilent at once while the server does not answer. A connection to a read-only server is
-        closed, since a new one may lead to another server or start with other settings. After a
-        migration that changed the columns of a prepared statement, all are replaced.
-        """
-        connection = await self._acquire()
-        try:
-            yield connection
-        except psycopg.errors.FeatureNotSupported as error:
-            if is_outdated_plan(error):
-                await self._renew(connection)
-            raise
-        except psycopg.errors.ReadOnlySqlTransaction:
-            await connection.close()
-            raise
-        finally:
-            await self._release(connection)
-
-    async def _acquire(self, *, is_probe: bool = False) -> Connection:
-        requested = perf_counter()
-        # While none is in use, none will be returned: then a caller waits only for one to be made.
-        wait_seconds = self._pool.timeout if self._in_use else min(self._pool.timeout, _CONNECT_WAIT_SECONDS)
-        try:
-            while is_stale(connection := await self._pool.getconn(wait_seconds)):
-                await connection.close()
-                await self._pool.putconn(connection)  # The pool replaces it.
-        except PoolTimeout as error:
-            if not is_probe:
-                self._metrics.timed_out()
-            if self.in_use < self._pool.max_size:
-                raise psycopg.OperationalError("no connection could be made") from error
-            raise
-        connection.in_block = False  # The transaction before may have been rolled back.
-        self._in_use[connection] = (requested, perf_counter())
-        self._metrics.acquired()
-        return connection
-
-    async def _renew(self, connection: Connection) -> None:
-        """Replace all connections, unless that happened since this one was taken."""
-        _, acquired = self._in_use[connection]
-        if acquired > self._renewed:
-            self._renewed = perf_counter()
-            await self._pool.drain()
-
-    async def _release(self, connection: Connection) -> None:
-        requested, acquired = self._in_use.pop(connection)
-        self._metrics.released(waited_seconds=acquired - requested, used_seconds=perf_counter() - acquired)
-        await self._pool.putconn(connection)
+    def __init__(self, connections: PooledConnections) -> None:
+        self.connections = connections
 
     @asynccontextmanager
     async def transaction(self, tenant_id: str) -> AsyncIterator[Connection]:
@@ -203,7 +134,7 @@ class Database:
         ValueError if the scope is neither a well-formed tenant id nor ALL_TENANTS.
         """
         scope = scope_statement(tenant_id)
-        async with self._connection() as connection:
+        async with self.connections.use() as connection:
             try:
                 await _begin(connection, scope)
                 yield connection
@@ -222,7 +153,7 @@ class Database:
         scope = scope_statement(tenant_id)
         # The id is well-formed. As a constant, it names the one shard to read.
         find_purge = f"select from purged_tenants where tenant_id = '{tenant_id}'"
-        async with self._connection() as connection:
+        async with self.connections.use() as connection:
             try:
                 # Each statement sees what was committed before.
                 purge = await _begin(connection, scope, _JOIN_WRITERS, find_purge)
@@ -237,14 +168,14 @@ class Database:
     @asynccontextmanager
     async def transaction_with_statements(
         self, tenant_id: str, statements: Sequence[str], parameters: Mapping[str, Any]
-    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[Row]]]]:
         """Open a transaction as `transaction` does, and run its first statements in the
         same round trip, as `execute_batch` does.
 
         Yields the connection and the rows of each statement.
         """
         begin = ["begin", scope_statement(tenant_id)]
-        async with self._connection() as connection:
+        async with self.connections.use() as connection:
             connection.in_block = True
             try:
                 rows = await execute_batch(connection, [*begin, *statements], parameters)
@@ -265,7 +196,7 @@ class Database:
         block others. Raises ValueError as `transaction` does.
         """
         scope = scope_statement(tenant_id)
-        async with self._connection() as connection:
+        async with self.connections.use() as connection:
             try:
                 async with open_pipeline(connection) as pipeline:
                     # A pipeline accepts one statement for each message.
@@ -293,7 +224,7 @@ class Database:
                 await connection.close()
                 raise
 
-    async def transact(self, tenant_id: str, *statements: Statement) -> list[list[DictRow]]:
+    async def transact(self, tenant_id: str, *statements: Statement) -> list[list[Row]]:
         """Run the statements as a transaction that sees and writes only the rows of this tenant, in
         one round trip, and return the rows of each.
 
@@ -303,7 +234,7 @@ class Database:
         """
         scope = scope_statement(tenant_id)
         # No context manager: this is the most frequent operation.
-        connection = await self._acquire()
+        connection = await self.connections.take()
         try:
             return await run_transaction(connection, scope, statements)
         except psycopg.errors.FeatureNotSupported:
@@ -311,18 +242,18 @@ class Database:
             # run again.
             await _roll_back(connection)
             rows = await run_transaction(connection, scope, statements, prepare=False)
-            await self._renew(connection)
+            await self.connections.renew(connection)
             return rows
         except psycopg.errors.ReadOnlySqlTransaction:
-            await connection.close()  # As in `_connection`.
+            await connection.close()  # As in `PooledConnections.use`.
             raise
         except BaseException:
             await _roll_back(connection)
             raise
         finally:
-            await self._release(connection)
+            await self.connections.give_back(connection)
 
-    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
+    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """Run one statement as `transact` does, with `tenant_id` among its parameters."""
         (rows,) = await self.transact(tenant_id, (statement, {**parameters, "tenant_id": tenant_id}))
         return rows
@@ -331,34 +262,8 @@ class Database:
         """Notify the listeners of the channel once for each payload, in a transaction
         that writes nothing.
         """
-        async with self._connection() as connection:
+        async with self.connections.use() as connection:
             await connection.execute(_NOTIFY, {"channel": channel, "payloads": list(payloads)})
-
-    async def check(self) -> None:
-        """Raise DependencyDown if the server does not answer or accepts no writes.
-
-        While every connection is in use it returns at once: a probe takes none from a request.
-        """
-        if self.in_use >= self._pool.max_size:
-            return
-        try:
-            async with asyncio.timeout(_CHECK_SECONDS):
-                is_read_only = await self._is_read_only()
-        except (psycopg.OperationalError, PoolTimeout):
-            raise DependencyDown(DependencyFault.UNREACHABLE) from None
-        if is_read_only:
-            raise DependencyDown(DependencyFault.READ_ONLY)
-
-    async def _is_read_only(self) -> bool:
-        connection = await self._acquire(is_probe=True)  # The metrics count requests that waited.
-        try:
-            row = await (await connection.execute("show transaction_read_only")).fetchone()
-            is_read_only = row == {"transaction_read_only": "on"}
-            if is_read_only:
-                await connection.close()  # As in `_connection`.
-            return is_read_only
-        finally:
-            await self._release(connection)
 
 
 @asynccontextmanager
@@ -391,7 +296,7 @@ async def open_database(
             # A statement whose client has closed the connection ends.
             " -c client_connection_check_interval=1000"
         )
-    pool = ProbedPool[DictRow](
+    pool = ProbedPool[Row](
         dsn,
         kwargs=arguments,
         min_size=min(2, max_connections),
@@ -402,11 +307,11 @@ async def open_database(
     metrics = PoolMetrics(meter, name)
     metrics.opened(max_connections)
     await pool.open(wait=False)
-    database = Database(pool, metrics)
-    watching = nullcontext() if dependencies is None else dependencies.watching(POSTGRESQL, database.check)
+    connections = PooledConnections(pool, metrics)
+    watching = nullcontext() if dependencies is None else dependencies.watching(POSTGRESQL, connections.check)
     try:
         with watching:
-            yield database
+            yield Database(connections)
     finally:
         await pool.close(timeout=5.0)
 

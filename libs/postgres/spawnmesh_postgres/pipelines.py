@@ -9,16 +9,16 @@ from typing import Any
 import psycopg
 from psycopg import AsyncPipeline
 from psycopg.pq import PipelineStatus
-from psycopg.rows import DictRow
 
 from spawnmesh_postgres.connection import BoundedCancelConnection
+from spawnmesh_postgres.rows import Row
 
 Statement = tuple[str, Mapping[str, Any]]
 """A statement and its parameters."""
 
 
 @asynccontextmanager
-async def open_pipeline(connection: BoundedCancelConnection[DictRow]) -> AsyncIterator[AsyncPipeline]:
+async def open_pipeline(connection: BoundedCancelConnection[Row]) -> AsyncIterator[AsyncPipeline]:
     """Send the statements of the block in one pipeline.
 
     If one fails, the later ones do not run, and the block raises its error.
@@ -43,12 +43,12 @@ def queue(pipeline: AsyncPipeline, statement: str) -> None:
 
 
 async def run_transaction(
-    connection: BoundedCancelConnection[DictRow],
+    connection: BoundedCancelConnection[Row],
     scope: str,
     statements: Sequence[Statement],
     *,
     prepare: bool | None = None,
-) -> list[list[DictRow]]:
+) -> list[list[Row]]:
     """Run the statements as a transaction in this scope, in one round trip, and return the rows of
     each.
 

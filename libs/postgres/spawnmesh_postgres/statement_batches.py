@@ -5,14 +5,14 @@ from typing import Any
 
 from psycopg import AsyncCursor
 from psycopg.pq import PipelineStatus
-from psycopg.rows import DictRow
 
 from spawnmesh_postgres.connection import BoundedCancelConnection
+from spawnmesh_postgres.rows import Row
 
 
 async def execute_batch(
-    connection: BoundedCancelConnection[DictRow], statements: Sequence[str], parameters: Mapping[str, Any]
-) -> list[list[DictRow]]:
+    connection: BoundedCancelConnection[Row], statements: Sequence[str], parameters: Mapping[str, Any]
+) -> list[list[Row]]:
     """Run the statements in order, in one round trip, and return the rows of each.
 
     The statements share the parameters. In READ COMMITTED each sees what was committed before it
@@ -31,8 +31,8 @@ async def execute_batch(
 
 
 async def _send(
-    connection: BoundedCancelConnection[DictRow], statement: str, parameters: Mapping[str, Any]
-) -> AsyncCursor[DictRow]:
+    connection: BoundedCancelConnection[Row], statement: str, parameters: Mapping[str, Any]
+) -> AsyncCursor[Row]:
     if "%(" in statement:
         return await connection.execute(statement, parameters)
     # Such as the scope of a tenant, of which a connection would keep one prepared for each.

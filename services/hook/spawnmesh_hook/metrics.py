@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from opentelemetry.metrics import Meter
 
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.webhooks import WebhookAttempt, WebhookType
 

@@ -83,6 +83,7 @@ from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.messages import render_deletion
 from spawnmesh_session.rpc.run_servicer import RunServicer
 from spawnmesh_session.rpc.servicer import (
     ApprovalServicer,
@@ -382,7 +383,7 @@ def make_job_worker(components: Components, settings: SessionSettings) -> JobWor
         OperationRunner(
             "session",
             components.database,
-            TenantSteps(components.database, components.purge).by_method(),
+            TenantSteps(components.database, components.purge, render_deletion).by_method(),
         ),
         settings.worker_concurrency,
     )

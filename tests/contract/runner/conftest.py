@@ -8,8 +8,8 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_client.turn_messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.runner.fixtures import ScriptedMesh
 from tests.support.runner.real_services import Among, open_among
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.session.fixtures import (
     empty_queue,
     migrated,

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import psycopg
-from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.tenancy.v1.participant_settings_pb2 import ParticipantSettings
 from spawnmesh_attachment_blob.app import build_dependencies, open_dependencies
@@ -27,6 +26,7 @@ from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
 from spawnmesh_attachment_blob.rpc.tenant_data import AttachmentTenants
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.tenant_participant import TenantParticipant
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.metrics import NO_METRICS
@@ -96,7 +96,7 @@ class MortalDatabase(Database):
     """Counts a step before each transaction, before its commit and after it."""
 
     def __init__(self, database: Database, life: Life) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self._life = life
 
     @asynccontextmanager
@@ -110,7 +110,7 @@ class MortalDatabase(Database):
     @asynccontextmanager
     async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[Row]]]]:
         self._life.step("before a transaction")
         await self._life.pause()
         async with super().transaction_with_statements(tenant_id, *call) as begun:
@@ -158,14 +158,14 @@ class BreakingDatabase(Database):
     """Runs `meanwhile` before a staging transaction, or loses the connection behind its commit."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
         self.is_lost_behind = False
 
     @asynccontextmanager
     async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[Row]]]]:
         if self.meanwhile is not None:
             await self.meanwhile()
         async with super().transaction_with_statements(tenant_id, *call) as begun:

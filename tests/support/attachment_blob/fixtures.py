@@ -54,25 +54,6 @@ TABLES = ("attachment_tenants", "sets", "set_files", "blobs", "uploads", "upload
 KIB = 1024
 
 
-def text(name: str, content: str, mime_type: str = "text/plain") -> attachment_pb2.InlineAttachment:
-    """Build an item with text."""
-    return attachment_pb2.InlineAttachment(
-        name=name, content=content, encoding=attachment_pb2.ENCODING_UTF8, mime_type=mime_type
-    )
-
-
-def base64(name: str, content: str) -> attachment_pb2.InlineAttachment:
-    """Build an item with base64."""
-    return attachment_pb2.InlineAttachment(
-        name=name, content=content, encoding=attachment_pb2.ENCODING_BASE64
-    )
-
-
-def raw(name: str, data: bytes, encoding: Any = attachment_pb2.ENCODING_UNSPECIFIED) -> Any:
-    """Build an item with bytes."""
-    return attachment_pb2.InlineAttachment(name=name, data=data, encoding=encoding)
-
-
 def key_of_hash(sha256: str, suffix: str = "0123") -> str:
     """Return a key that the service could have chosen for an object with this hash."""
     return object_key(sha256, suffix)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.reasons import Reason
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.webhooks import WebhookType
 from spawnmesh_model_router.domain.cooldown import Audience, Scope

@@ -13,18 +13,8 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_KILLED
 
-from tests.support.hook.fixtures import (
-    ALLOW,
-    COMPACTION,
-    CONTINUE,
-    FINALIZE,
-    MODEL,
-    PROMPT,
-    SPAWN,
-    TARGET,
-    TOOL_CALL,
-    Tenant,
-)
+from tests.support.hook.fixtures import COMPACTION, FINALIZE, MODEL, PROMPT, SPAWN, TARGET, TOOL_CALL, Tenant
+from tests.support.hook.scripted_plugin import ALLOW, CONTINUE
 
 DEFAULT_ANSWERS: Mapping["events.HookKind.ValueType", Message] = {
     FINALIZE: CONTINUE,

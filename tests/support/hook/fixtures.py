@@ -1,7 +1,7 @@
 """Runs the hook service on a real database, with plugins that are real servers."""
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -10,17 +10,12 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
-from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import event_pb2 as events
-from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
-from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
-    HookHandlerServiceServicer,
-    add_HookHandlerServiceServicer_to_server,
-)
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import add_HookHandlerServiceServicer_to_server
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer, HookServiceStub
 from spawnmesh.hook.v1.plugin_limits_pb2 import PluginLimits
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
@@ -33,7 +28,6 @@ from spawnmesh_hook.app import open_service, open_worker
 from spawnmesh_hook.clients.dns_resolver import Resolve, resolve_with_system
 from spawnmesh_hook.jobs.worker import Worker
 from spawnmesh_hook.settings import HookSettings
-from spawnmesh_runtime.caller import Caller, current_caller
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import start_process
@@ -44,6 +38,7 @@ from spawnmesh_runtime.tokens import HarnessClaim, TokenMinter
 from tests.support import tenancy
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.outbox import empty_outbox
+from tests.support.hook.scripted_plugin import ScriptedPlugin
 from tests.support.postgres.migrating import migrate_once
 
 SPAWN = events.HOOK_KIND_BEFORE_SPAWN
@@ -62,89 +57,6 @@ CONTENT, CONTROL, INJECTION = (
 )
 
 DEAD_ENDPOINT = "grpc://127.0.0.1:1"
-
-ALLOW = decisions.SpawnDecision(allow=decisions.Allow())
-CONTINUE = decisions.FinalizeDecision()
-getattr(CONTINUE, "continue").SetInParent()
-
-Decide = Callable[[Any], Awaitable[Any]]
-
-
-def deny(reason: str) -> decisions.SpawnDecision:
-    return decisions.SpawnDecision(deny=decisions.Deny(reason=reason))
-
-
-def revise(reason: str) -> decisions.FinalizeDecision:
-    return decisions.FinalizeDecision(revise=decisions.Revise(reason=reason))
-
-
-def finalize(reason: str = "") -> decisions.FinalizeDecision:
-    return decisions.FinalizeDecision(finalize=decisions.Finalize(reason=reason))
-
-
-class ScriptedPlugin(HookHandlerServiceServicer):
-    """Answers with the result of `decide`, and records its events and callers."""
-
-    def __init__(self) -> None:
-        self.endpoint = ""
-        self.heard: list[Any] = []
-        self.callers: list[Caller] = []
-        self.decide: Decide = _unasked
-
-    def says(self, *answers: Any) -> None:
-        """Give the answers in turn, and repeat the last one."""
-        left = list(answers)
-
-        async def decide(_event: Any) -> Any:
-            return left.pop(0) if len(left) > 1 else left[0]
-
-        self.decide = decide
-
-    async def HandleBeforeSpawn(self, request: Any, context: Any) -> handler_pb.HandleBeforeSpawnResponse:
-        return handler_pb.HandleBeforeSpawnResponse(decision=await self._hear(request.event))
-
-    async def HandleBeforeAgentFinalize(
-        self, request: Any, context: Any
-    ) -> handler_pb.HandleBeforeAgentFinalizeResponse:
-        return handler_pb.HandleBeforeAgentFinalizeResponse(decision=await self._hear(request.event))
-
-    async def HandleBeforeModelResolve(
-        self, request: Any, context: Any
-    ) -> handler_pb.HandleBeforeModelResolveResponse:
-        return handler_pb.HandleBeforeModelResolveResponse(decision=await self._hear(request.event))
-
-    async def HandleBeforePromptBuild(
-        self, request: Any, context: Any
-    ) -> handler_pb.HandleBeforePromptBuildResponse:
-        return handler_pb.HandleBeforePromptBuildResponse(decision=await self._hear(request.event))
-
-    async def HandleBeforeToolCall(
-        self, request: Any, context: Any
-    ) -> handler_pb.HandleBeforeToolCallResponse:
-        return handler_pb.HandleBeforeToolCallResponse(decision=await self._hear(request.event))
-
-    async def HandleDeliveryTarget(
-        self, request: Any, context: Any
-    ) -> handler_pb.HandleDeliveryTargetResponse:
-        return handler_pb.HandleDeliveryTargetResponse(decision=await self._hear(request.event))
-
-    async def HandleBeforeCompaction(
-        self, request: Any, context: Any
-    ) -> handler_pb.HandleBeforeCompactionResponse:
-        return handler_pb.HandleBeforeCompactionResponse(decision=await self._hear(request.event))
-
-    async def HandleObservedEvent(self, request: Any, context: Any) -> handler_pb.HandleObservedEventResponse:
-        await self._hear(request.event)
-        return handler_pb.HandleObservedEventResponse()
-
-    async def _hear(self, event: Any) -> Any:
-        self.heard.append(event)
-        self.callers.append(current_caller())
-        return await self.decide(event)
-
-
-async def _unasked(_event: Any) -> Any:
-    return None
 
 
 class Tenant:

@@ -14,7 +14,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.model_router.fixtures import World, user
-from tests.support.runner.fixtures import TENANT, ScriptedMesh
+from tests.support.runner.scripted_mesh import TENANT, ScriptedMesh
 from tests.support.serving import served, shared_settings
 from tests.support.waiting import eventually
 

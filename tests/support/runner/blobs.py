@@ -8,7 +8,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blo
 from spawnmesh.attachment_blob.v1 import attachment_pb2, upload_pb2
 
 if TYPE_CHECKING:
-    from tests.support.runner.fixtures import ScriptedMesh
+    from tests.support.runner.scripted_mesh import ScriptedMesh
 
 
 class ScriptedBlobs(blob_grpc.AttachmentBlobServiceServicer):

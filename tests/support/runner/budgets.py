@@ -11,7 +11,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.ids import IdKind, new_id
 
 if TYPE_CHECKING:
-    from tests.support.runner.fixtures import ScriptedMesh
+    from tests.support.runner.scripted_mesh import ScriptedMesh
 
 _HELD = (session_pb2.RUN_STATE_RUNNING, session_pb2.RUN_STATE_FINALIZING)
 

@@ -14,8 +14,9 @@ import uvicorn
 from spawnmesh.content.v1 import message_pb2
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
 from tests.support.runner.mcp_sdk_server import make_server
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 SERVER = Path(__file__).parent / "mcp_server.py"

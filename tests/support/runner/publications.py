@@ -7,7 +7,8 @@ from spawnmesh_client.turn_messages import text_of
 from spawnmesh_runner.domain.request_ids import call_request_id
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 RESULT = message_pb2.ROLE_TOOL_RESULT

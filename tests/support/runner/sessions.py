@@ -11,7 +11,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import current_traceparent
 
 if TYPE_CHECKING:
-    from tests.support.runner.fixtures import ScriptedMesh
+    from tests.support.runner.scripted_mesh import ScriptedMesh
 
 
 class ScriptedSessions(session_grpc.SessionServiceServicer):

@@ -16,7 +16,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 if TYPE_CHECKING:
-    from tests.support.runner.fixtures import ScriptedMesh
+    from tests.support.runner.scripted_mesh import ScriptedMesh
 
 _OWN_ROLES = (message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT)
 

@@ -173,7 +173,9 @@ async def _served_mesh(open_mesh: OpenMesh) -> AsyncIterator[Mesh]:
 
 
 @pytest.fixture(scope="session")
-async def session_tables(postgres: Postgres) -> AsyncIterator[psycopg.AsyncConnection]:
+async def session_tables(
+    postgres: Postgres, migrated: dict[str, ServiceDsn]
+) -> AsyncIterator[psycopg.AsyncConnection]:
     """A superuser's connection to the mesh's database, for all tests."""
     async with superuser(postgres) as link:
         yield link
@@ -207,7 +209,7 @@ async def session_database(migrated: dict[str, ServiceDsn]) -> AsyncIterator[Dat
 
 
 @pytest.fixture
-async def empty_queue(session_tables: psycopg.AsyncConnection, migrated: dict[str, ServiceDsn]) -> None:
+async def empty_queue(session_tables: psycopg.AsyncConnection) -> None:
     """Remove the runs of earlier tests from the queue, so that no claim gets them."""
     await session_tables.execute("delete from session.run_queue")
 

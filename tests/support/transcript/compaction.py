@@ -38,7 +38,8 @@ from spawnmesh_transcript.settings import TranscriptSettings
 from tests.support.attachment_blob.fixtures import BlobService
 from tests.support.model_router.answers import said
 from tests.support.serving import caller_at, served, shared_settings
-from tests.support.transcript.fixtures import Service, Session, assistant, user
+from tests.support.transcript.bodies import assistant, user
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.transcript.operating import idle_worker, result_of
 
 SHORT = FreshTail(message_count=4, token_count=1_000_000)

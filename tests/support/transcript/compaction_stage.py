@@ -34,17 +34,13 @@ from spawnmesh_transcript.jobs.summary_publication import SummaryPublisher
 from spawnmesh_transcript.jobs.worker import Worker
 from spawnmesh_transcript.settings import TranscriptSettings
 
-from tests.support.hook.fixtures import (
-    HookMesh,
-    ScriptedPlugin,
-    Tenant,
-    hook_settings,
-    open_mesh,
-)
+from tests.support.hook.fixtures import HookMesh, Tenant, hook_settings, open_mesh
 from tests.support.hook.outbox import empty_outbox
+from tests.support.hook.scripted_plugin import ScriptedPlugin
 from tests.support.model_router.answers import said
 from tests.support.serving import caller_at, client_tokens, served, shared_settings
-from tests.support.transcript.fixtures import Service, Session, assistant, user
+from tests.support.transcript.bodies import assistant, user
+from tests.support.transcript.fixtures import Service, Session
 
 NO_TAIL = FreshTail(message_count=1, token_count=1)
 WORDS = " ".join(f"word{number}" for number in range(300))

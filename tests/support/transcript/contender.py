@@ -24,7 +24,7 @@ from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.transcript.fixtures import assistant
+from tests.support.transcript.bodies import assistant
 
 
 @dataclass(frozen=True)

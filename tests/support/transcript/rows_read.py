@@ -17,7 +17,7 @@ class Counted(Database):
     """Counts the rows of growing tables that transactions read."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self.rows_read = 0
 
     @asynccontextmanager

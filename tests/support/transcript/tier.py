@@ -26,12 +26,8 @@ from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.attachment_blob.fixtures import BlobService, Tenant
 from tests.support.serving import caller_at, served, shared_settings
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    assistant,
-    text_block,
-)
+from tests.support.transcript.bodies import assistant, text_block
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.transcript.operating import idle_worker, result_of
 
 NO_TAIL = FreshTail(message_count=1, token_count=1)

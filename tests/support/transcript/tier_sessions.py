@@ -23,9 +23,10 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.serving import caller_at, served, shared_settings
+from tests.support.transcript.bodies import assistant, text_block
 from tests.support.transcript.chains import check_chain
 from tests.support.transcript.files import exported
-from tests.support.transcript.fixtures import Service, Session, assistant, text_block
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.transcript.operating import idle_worker
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, Tiered, answering, calling, image_block, long_text

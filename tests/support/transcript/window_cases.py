@@ -10,18 +10,8 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import (
-    Session,
-    assistant,
-    bash,
-    extension,
-    mirror,
-    note,
-    refused,
-    result,
-    superseded,
-    user,
-)
+from tests.support.transcript.bodies import assistant, bash, extension, mirror, note, result, superseded, user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.forgery import Forger
 
 OTHER_RUN = new_id(IdKind.RUN)

@@ -1,6 +1,8 @@
 """Commands for people who approve tool calls of runs, and answer questions of agents."""
 
 import json
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,11 +15,13 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.approval_text import STATE_PREFIX, print_approval, print_approvals, state_word
 from spawnmesh_command.cli.arguments import ApprovalId
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.lists import Limit, print_list
+from spawnmesh_command.cli.run import AsJson, call_rpc
 from spawnmesh_command.cli.show import print_json, value_of
 
 _STATES = [name.removeprefix(STATE_PREFIX).lower() for name in pb.ApprovalState.keys()[1:]]
 _PENDING = "pending"
+_call = partial(call_rpc, "session", ApprovalServiceStub)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -49,7 +53,7 @@ def list_approvals(
         str, typer.Option(autocompletion=completion.agents, help="Only of sessions with this agent.")
     ] = "",
     tool: Annotated[str, typer.Option(help="Only calls of this tool.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the calls and questions that wait for a person, oldest first."""
@@ -58,31 +62,17 @@ def list_approvals(
         page_size=min(limit, 500),
     )  # fmt: skip
 
-    async def body(mesh: WireMesh) -> list[pb.Approval]:
+    def read(mesh: WireMesh) -> AsyncIterator[pb.Approval]:
         peer = mesh.service("session")
-        found: list[pb.Approval] = []
-        async for one in paged(peer, ApprovalServiceStub(peer.channel).ListApprovals, request, "approvals"):
-            found.append(one)
-            if len(found) == limit:
-                break
-        return found
+        return paged(peer, ApprovalServiceStub(peer.channel).ListApprovals, request, "approvals")
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"approvals": [value_of(one) for one in found]})
-    else:
-        print_approvals(found)
+    print_list(context, "approvals", read, print_approvals, limit=limit, as_json=as_json)
 
 
 def show(context: typer.Context, approval_id: ApprovalId, as_json: AsJson = False) -> None:
     """Show all arguments of a call, or a question, and how to decide."""
-
-    async def body(mesh: WireMesh) -> pb.Approval:
-        peer = mesh.service("session")
-        request = rpc.GetApprovalRequest(approval_id=approval_id)
-        return (await peer.unary(ApprovalServiceStub(peer.channel).GetApproval, request)).approval
-
-    approval = with_mesh(context, body, as_json=as_json)
+    request = rpc.GetApprovalRequest(approval_id=approval_id)
+    approval = _call(context, "GetApproval", request, as_json=as_json).approval
     print_json(value_of(approval)) if as_json else print_approval(approval)
 
 
@@ -122,15 +112,7 @@ def answer(
 
 def _decide(context: typer.Context, approval_id: str, as_json: bool, **decision: Any) -> None:
     request = rpc.DecideApprovalRequest(approval_id=approval_id, **decision)
-
-    async def body(mesh: WireMesh) -> rpc.DecideApprovalResponse:
-        peer = mesh.service("session")
-        decided: rpc.DecideApprovalResponse = await peer.unary(
-            ApprovalServiceStub(peer.channel).DecideApproval, request
-        )
-        return decided
-
-    decided = with_mesh(context, body, as_json=as_json)
+    decided = _call(context, "DecideApproval", request, as_json=as_json)
     if as_json:
         print_json(value_of(decided))
     else:

@@ -37,3 +37,10 @@ FirstModel = Annotated[
     str,
     typer.Option("--model", help="A model to call before the agent's own.", autocompletion=completion.models),
 ]
+KeepsFiles = Annotated[
+    bool,
+    typer.Option("--keep", help="Keep its files when it has ended, if the tenant's settings retain them."),
+]
+IsExternal = Annotated[
+    bool, typer.Option("--external", help="For a harness of your own, not for the mesh's runners.")
+]

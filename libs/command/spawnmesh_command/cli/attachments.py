@@ -1,5 +1,6 @@
 """Commands for attachments."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import not_found
 
 from spawnmesh_command.cli import completion
+from spawnmesh_command.cli.lists import Limit, print_list
 from spawnmesh_command.cli.operations import shown_progress
 from spawnmesh_command.cli.output_file import reporting_write_errors
 from spawnmesh_command.cli.run import AsJson, settings_of, with_mesh
@@ -63,23 +65,18 @@ def list_(
             metavar="SESSION_ID", autocompletion=completion.sessions, help="Only the sets of this session."
         ),
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List sets of files, newest first."""
 
-    async def body(mesh: WireMesh) -> list[AttachmentSet]:
-        found: list[AttachmentSet] = []
-        async for one in list_sets(mesh.service(SERVICE), session_id=session, page_size=min(limit, 500)):
-            found.append(one)
-            if len(found) == limit:
-                break
-        return found
+    def read(mesh: WireMesh) -> AsyncIterator[AttachmentSet]:
+        return list_sets(mesh.service(SERVICE), session_id=session, page_size=min(limit, 500))
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"sets": [value_of(one) for one in found]})
-        return
+    print_list(context, "sets", read, _print_sets, limit=limit, as_json=as_json)
+
+
+def _print_sets(found: list[AttachmentSet]) -> None:
     print_table(
         ("set", "state", "session", "created", "files", "bytes", "run"),
         (

@@ -1,17 +1,18 @@
 """Commands for plugins: list and register them, show their calls, and serve one."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_client.pages import pages_of
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
@@ -24,10 +25,11 @@ from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.hook_relay import relay
 from spawnmesh_command.cli.plugin_registration import hook_name, print_plugins, register, update
 from spawnmesh_command.cli.refusals import print_error
-from spawnmesh_command.cli.run import AsJson, malformed, reported, with_mesh
+from spawnmesh_command.cli.run import AsJson, call_rpc, malformed, reported, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of, when
 
 _TRY_SECONDS = 120.0
+_call = partial(call_rpc, "hook", HookServiceStub)
 _DECISION = "DELIVERY_DECISION_"
 _DECISIONS = [name.removeprefix(_DECISION).lower() for name in delivery_pb.DeliveryDecision.keys()[1:]]
 _TEN_YEARS = 10 * 365 * 24 * 60
@@ -61,35 +63,20 @@ def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
 
 def pause(context: typer.Context, name: PluginName, as_json: AsJson = False) -> None:
     """Stop calling a plugin until it is resumed."""
-
-    async def body(mesh: WireMesh) -> pb.Plugin:
-        hook = mesh.service("hook")
-        request = pb.PausePluginRequest(name=name)
-        return (await hook.unary(HookServiceStub(hook.channel).PausePlugin, request)).plugin
-
-    _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
+    answer = _call(context, "PausePlugin", pb.PausePluginRequest(name=name), as_json=as_json)
+    _print_one(answer.plugin, as_json=as_json)
 
 
 def resume(context: typer.Context, name: PluginName, as_json: AsJson = False) -> None:
     """Call a plugin again at once, whatever failed before."""
-
-    async def body(mesh: WireMesh) -> pb.Plugin:
-        hook = mesh.service("hook")
-        request = pb.ResumePluginRequest(name=name)
-        return (await hook.unary(HookServiceStub(hook.channel).ResumePlugin, request)).plugin
-
-    _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
+    answer = _call(context, "ResumePlugin", pb.ResumePluginRequest(name=name), as_json=as_json)
+    _print_one(answer.plugin, as_json=as_json)
 
 
 def delete(context: typer.Context, name: PluginName, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete a plugin with its pending events, if it exists."""
     confirm(f"Delete the plugin {name}?", yes=yes)
-
-    async def body(mesh: WireMesh) -> None:
-        hook = mesh.service("hook")
-        await hook.unary(HookServiceStub(hook.channel).DeletePlugin, pb.DeletePluginRequest(name=name))
-
-    with_mesh(context, body, as_json=as_json)
+    _call(context, "DeletePlugin", pb.DeletePluginRequest(name=name), as_json=as_json)
     if as_json:
         print_json({"deleted": name})
 
@@ -118,7 +105,7 @@ def log(
     if decision:
         request.decision = delivery_pb.DeliveryDecision.Value(_DECISION + decision.upper())
     if since is not None:
-        request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
+        request.start_time.CopyFrom(timestamp_of(utc_now() - timedelta(minutes=since)))
 
     async def body(mesh: WireMesh) -> list[delivery_pb.Delivery]:
         hook = mesh.service("hook")
@@ -139,15 +126,9 @@ def try_plugin(context: typer.Context, name: PluginName, as_json: AsJson = False
 
     The exit code is 1 if a call fails.
     """
-
-    async def body(mesh: WireMesh) -> pb.TestPluginResponse:
-        hook = mesh.service("hook")
-        request = pb.TestPluginRequest(name=name)
-        return await hook.unary(
-            HookServiceStub(hook.channel).TestPlugin, request, timeout_seconds=_TRY_SECONDS
-        )
-
-    deliveries = list(with_mesh(context, body, as_json=as_json).deliveries)
+    request = pb.TestPluginRequest(name=name)
+    answer = _call(context, "TestPlugin", request, as_json=as_json, timeout_seconds=_TRY_SECONDS)
+    deliveries = list(answer.deliveries)
     _print_deliveries(deliveries, as_json=as_json)
     if any(one.error for one in deliveries):
         raise typer.Exit(1)
@@ -242,9 +223,3 @@ def _print_deliveries(deliveries: list[delivery_pb.Delivery], *, as_json: bool) 
             for one in deliveries
         ),
     )
-
-
-def _stamp(time: datetime) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromDatetime(time.astimezone(UTC).replace(tzinfo=None))
-    return stamp

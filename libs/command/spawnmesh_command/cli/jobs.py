@@ -10,7 +10,7 @@ from spawnmesh.jobs.v1.job_service_pb2_grpc import JobServiceStub
 from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.confirmation import Yes, confirm
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.run import AsJson, call_rpc, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of
 
 _PAGE_SIZE = 500
@@ -69,13 +69,8 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Make a job due now, with all its attempts."""
-
-    async def body(mesh: WireMesh) -> None:
-        peer = mesh.service(service)
-        request = job_service_pb2.RetryJobRequest(tenant_id=tenant_id, kind=kind, key=key)
-        await peer.unary(JobServiceStub(peer.channel).RetryJob, request)
-
-    with_mesh(context, body, as_json=as_json, admin=True)
+    request = job_service_pb2.RetryJobRequest(tenant_id=tenant_id, kind=kind, key=key)
+    call_rpc(service, JobServiceStub, context, "RetryJob", request, as_json=as_json, admin=True)
     if as_json:
         print_json({})
 
@@ -91,13 +86,8 @@ def discard(
 ) -> None:
     """Delete a dead job. What it was for is not done."""
     confirm(f"Discard the job {kind} {key} of {tenant_id}? It is not done any more.", yes=yes)
-
-    async def body(mesh: WireMesh) -> None:
-        peer = mesh.service(service)
-        request = job_service_pb2.DiscardJobRequest(tenant_id=tenant_id, kind=kind, key=key)
-        await peer.unary(JobServiceStub(peer.channel).DiscardJob, request)
-
-    with_mesh(context, body, as_json=as_json, admin=True)
+    request = job_service_pb2.DiscardJobRequest(tenant_id=tenant_id, kind=kind, key=key)
+    call_rpc(service, JobServiceStub, context, "DiscardJob", request, as_json=as_json, admin=True)
     if as_json:
         print_json({})
 

@@ -15,7 +15,7 @@ from spawnmesh_core.clock import utc_now
 
 from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.failures import failures
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.run import AsJson, call_rpc, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of, when
 from spawnmesh_command.cli.thinking import Thinking, level_name, thinking_level
 
@@ -145,12 +145,9 @@ def clear(
     if scope.lower() not in _SCOPES:
         raise typer.BadParameter(f"unknown scope; known are {', '.join(_SCOPES)}")
     request = pb.ClearCooldownRequest(scope=_SCOPES[scope.lower()], target=target, tenant_id=tenant)
-
-    async def body(mesh: WireMesh) -> pb.ClearCooldownResponse:
-        router = mesh.service("model-router")
-        return await router.unary(ModelRouterServiceStub(router.channel).ClearCooldown, request)
-
-    answer = with_mesh(context, body, as_json=as_json, admin=True)
+    answer = call_rpc(
+        "model-router", ModelRouterServiceStub, context, "ClearCooldown", request, as_json=as_json, admin=True
+    )
     if as_json:
         print_json(value_of(answer))
     else:

@@ -5,7 +5,7 @@ Commands of other packages use it, too.
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -103,6 +103,27 @@ def with_mesh(
     """
     with reported(as_json=as_json):
         return with_connected(settings_of(context), body, admin=admin)
+
+
+def call_rpc(
+    service: str,
+    stub: Callable[[Any], Any],
+    context: typer.Context,
+    method: str,
+    request: Any,
+    *,
+    as_json: bool,
+    admin: bool = False,
+    timeout_seconds: float = 10.0,
+) -> Any:
+    """Call one method of the service's stub and return the response, as `with_mesh` does."""
+
+    async def body(mesh: WireMesh) -> Any:
+        peer = mesh.service(service)
+        rpc = getattr(stub(peer.channel), method)
+        return await peer.unary(rpc, request, timeout_seconds=timeout_seconds)
+
+    return with_mesh(context, body, as_json=as_json, admin=admin)
 
 
 def with_connected(

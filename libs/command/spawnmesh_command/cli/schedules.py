@@ -1,8 +1,10 @@
 """Commands for schedules, which spawn sessions by the clock."""
 
 import uuid
+from collections.abc import AsyncIterator
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import typer
 from google.protobuf.duration_pb2 import Duration
@@ -16,12 +18,13 @@ from spawnmesh_client.pages import paged
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
-from spawnmesh_command.cli.arguments import FirstModel, RunningAgent, ScheduleName
+from spawnmesh_command.cli.arguments import FirstModel, IsExternal, KeepsFiles, RunningAgent, ScheduleName
 from spawnmesh_command.cli.budgets import LIMITS, budget_of
 from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.durations import bounded_seconds
+from spawnmesh_command.cli.lists import Limit, print_list
 from spawnmesh_command.cli.references import attach_from_of, references_of
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.run import AsJson, call_rpc, with_mesh
 from spawnmesh_command.cli.schedule_text import print_firings, print_schedule, print_schedules
 from spawnmesh_command.cli.sessions import pairs_of, print_console
 from spawnmesh_command.cli.show import print_json, value_of
@@ -30,6 +33,7 @@ from spawnmesh_command.cli.thinking import Thinking, thinking_level
 _SPAWN_SECONDS = 60.0
 _DAY_SECONDS = 86_400
 _PAGE = 1000
+_call = partial(call_rpc, "session", ScheduleServiceStub)
 
 
 class OverlapChoice(StrEnum):
@@ -113,15 +117,8 @@ def put(
         ),
     ] = None,
     stay_open: Annotated[bool, typer.Option("--open", help="Keep each session open for messages.")] = False,
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep", help="Keep its files when it has ended, if the tenant's settings retain them."
-        ),
-    ] = False,
-    external: Annotated[
-        bool, typer.Option("--external", help="For a harness of your own, not for the mesh's runners.")
-    ] = False,
+    keep: KeepsFiles = False,
+    external: IsExternal = False,
     overlap: Annotated[
         OverlapChoice,
         typer.Option(help="If the session of an earlier firing goes on: skip, spawn beside it, or kill it."),
@@ -171,16 +168,12 @@ def put(
 def list_schedules(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tenant's schedules with their next due times."""
 
-    async def body(mesh: WireMesh) -> list[pb.Schedule]:
+    def read(mesh: WireMesh) -> AsyncIterator[pb.Schedule]:
         peer = mesh.service("session")
         stub = ScheduleServiceStub(peer.channel)
-        return [one async for one in paged(peer, stub.ListSchedules, rpc.ListSchedulesRequest(), "schedules")]
+        return paged(peer, stub.ListSchedules, rpc.ListSchedulesRequest(), "schedules")
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"schedules": [value_of(one) for one in found]})
-    else:
-        print_schedules(found, utc_now())
+    print_list(context, "schedules", read, partial(print_schedules, now=utc_now()), as_json=as_json)
 
 
 def get_schedule(context: typer.Context, name: ScheduleName, as_json: AsJson = False) -> None:
@@ -236,7 +229,7 @@ def list_firings(
     context: typer.Context,
     name: ScheduleName,
     outcome: Annotated[OutcomeChoice | None, typer.Option(help="Only firings with this outcome.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show the firings of a schedule, newest due time first."""
@@ -246,32 +239,11 @@ def list_firings(
         outcome=pb.FiringOutcome.Value(f"FIRING_OUTCOME_{outcome.name if outcome else 'UNSPECIFIED'}"),
     )
 
-    async def body(mesh: WireMesh) -> list[pb.ScheduleFiring]:
+    def read(mesh: WireMesh) -> AsyncIterator[pb.ScheduleFiring]:
         peer = mesh.service("session")
-        stub = ScheduleServiceStub(peer.channel)
-        found: list[pb.ScheduleFiring] = []
-        async for one in paged(peer, stub.ListScheduleFirings, request, "firings"):
-            found.append(one)
-            if len(found) == limit:
-                break
-        return found
+        return paged(peer, ScheduleServiceStub(peer.channel).ListScheduleFirings, request, "firings")
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"firings": [value_of(one) for one in found]})
-    else:
-        print_firings(found)
-
-
-def _call(
-    context: typer.Context, method: str, request: Any, *, as_json: bool, timeout_seconds: float = 10.0
-) -> Any:
-    async def body(mesh: WireMesh) -> Any:
-        peer = mesh.service("session")
-        stub = ScheduleServiceStub(peer.channel)
-        return await peer.unary(getattr(stub, method), request, timeout_seconds=timeout_seconds)
-
-    return with_mesh(context, body, as_json=as_json)
+    print_list(context, "firings", read, print_firings, limit=limit, as_json=as_json)
 
 
 def _print(schedule: pb.Schedule, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """Commands for sessions."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,11 @@ from spawnmesh_core.clock import utc_now
 
 from spawnmesh_command.cli import completion, live, session_diff
 from spawnmesh_command.cli import session_removal as session_ends
-from spawnmesh_command.cli.arguments import FirstModel, RunningAgent, SessionId
+from spawnmesh_command.cli.arguments import FirstModel, IsExternal, KeepsFiles, RunningAgent, SessionId
 from spawnmesh_command.cli.budget_text import waiting_lines
 from spawnmesh_command.cli.budgets import LIMITS, budget_of
 from spawnmesh_command.cli.confirmation import Yes, confirm
+from spawnmesh_command.cli.lists import Limit, print_list
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.outputs import published_text
 from spawnmesh_command.cli.references import attach_from_of, references_of
@@ -118,15 +119,8 @@ def spawn(
         str, typer.Option(help="A repeated spawn with this id returns the same session.")
     ] = "",
     stay_open: Annotated[bool, typer.Option("--open", help="Keep it open for more messages.")] = False,
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep", help="Keep its files when it has ended, if the tenant's settings retain them."
-        ),
-    ] = False,
-    external: Annotated[
-        bool, typer.Option("--external", help="For a harness of your own, not for the mesh's runners.")
-    ] = False,
+    keep: KeepsFiles = False,
+    external: IsExternal = False,
     wait_for_it: Annotated[bool, typer.Option("--wait", help="Wait until its run has ended.")] = False,
     timeout: Timeout = 3600.0,
     as_json: AsJson = False,
@@ -246,7 +240,7 @@ def sessions(
     view: Annotated[
         SessionDetail, typer.Option(help="`full`: also results and the names of files, with --json.")
     ] = SessionDetail.BASIC,
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    limit: Limit = 50,
     archived: Annotated[bool, typer.Option("--archived", help="Also archived sessions.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -254,26 +248,17 @@ def sessions(
     if context.invoked_subcommand is not None:
         return
 
-    async def body(mesh: WireMesh) -> list[session_pb2.Session]:
-        found: list[session_pb2.Session] = []
-        pages = mesh.sessions(
+    def read(mesh: WireMesh) -> AsyncIterator[session_pb2.Session]:
+        return mesh.sessions(
             filter=filter,
             order_by=order_by,
             view=session_pb2.SessionView.Value(f"SESSION_VIEW_{view.name}"),
             page_size=min(limit, 500),
             include_archived=archived,
         )
-        async for session in pages:
-            found.append(session)
-            if len(found) == limit:
-                break
-        return found
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"sessions": [value_of(session) for session in found]})
-    else:
-        print_sessions(found, utc_now())
+    show = partial(print_sessions, now=utc_now())
+    print_list(context, "sessions", read, show, limit=limit, as_json=as_json)
 
 
 def send(

@@ -1,9 +1,10 @@
 """Commands for webhooks, which are sent the events of the tenant."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from spawnmesh.hook.v1 import webhook_pb2 as pb
 from spawnmesh.hook.v1 import webhook_service_pb2 as rpc
 from spawnmesh.hook.v1.webhook_service_pb2_grpc import WebhookServiceStub
 from spawnmesh_calls.field_masks import EVERY_FIELD
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_client.pages import paged
 from spawnmesh_client.webhook_views import EVENT_TYPES, event_type_number, event_type_numbers
 from spawnmesh_client.wire import WireMesh
@@ -24,7 +26,8 @@ from spawnmesh_command.cli import completion
 from spawnmesh_command.cli.arguments import WebhookName
 from spawnmesh_command.cli.confirmation import Yes, confirm
 from spawnmesh_command.cli.durations import bounded_seconds
-from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.lists import Limit, print_list
+from spawnmesh_command.cli.run import AsJson, call_rpc, with_mesh
 from spawnmesh_command.cli.show import print_json, value_of, when
 from spawnmesh_command.cli.webhook_text import (
     STATE_PREFIX,
@@ -39,6 +42,7 @@ _REACH_SECONDS = 60.0
 _WEEK_SECONDS = 7 * 86_400
 _LONGEST_SECONDS = 3650 * 86_400
 _PAGE = 1000
+_call = partial(call_rpc, "hook", WebhookServiceStub)
 _STATES = [name.removeprefix(STATE_PREFIX).lower() for name in pb.WebhookDeliveryState.keys()[1:]]
 _KEEP = "keep it where the receiver finds it, and nowhere else"
 
@@ -150,16 +154,12 @@ def update_webhook(
 def list_webhooks(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tenant's webhooks."""
 
-    async def body(mesh: WireMesh) -> list[pb.Webhook]:
+    def read(mesh: WireMesh) -> AsyncIterator[pb.Webhook]:
         peer = mesh.service("hook")
         stub = WebhookServiceStub(peer.channel)
-        return [one async for one in paged(peer, stub.ListWebhooks, rpc.ListWebhooksRequest(), "webhooks")]
+        return paged(peer, stub.ListWebhooks, rpc.ListWebhooksRequest(), "webhooks")
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"webhooks": [value_of(one) for one in found]})
-    else:
-        print_webhooks(found)
+    print_list(context, "webhooks", read, print_webhooks, as_json=as_json)
 
 
 def get_webhook(context: typer.Context, name: WebhookName, as_json: AsJson = False) -> None:
@@ -244,7 +244,7 @@ def list_deliveries(
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Only events of the last time, such as 24h.")
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show the messages to a webhook, newest event first, with the outcome of the last request."""
@@ -262,21 +262,11 @@ def list_deliveries(
         start_time=_ago(since, "--since") if since else None,
     )
 
-    async def body(mesh: WireMesh) -> list[pb.WebhookDelivery]:
+    def read(mesh: WireMesh) -> AsyncIterator[pb.WebhookDelivery]:
         peer = mesh.service("hook")
-        stub = WebhookServiceStub(peer.channel)
-        found: list[pb.WebhookDelivery] = []
-        async for one in paged(peer, stub.ListWebhookDeliveries, request, "deliveries"):
-            found.append(one)
-            if len(found) == limit:
-                break
-        return found
+        return paged(peer, WebhookServiceStub(peer.channel).ListWebhookDeliveries, request, "deliveries")
 
-    found = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json({"deliveries": [value_of(one) for one in found]})
-    else:
-        print_deliveries(found)
+    print_list(context, "deliveries", read, print_deliveries, limit=limit, as_json=as_json)
 
 
 def replay(
@@ -314,17 +304,6 @@ def replay(
     )
 
 
-def _call(
-    context: typer.Context, method: str, request: Any, *, as_json: bool, timeout_seconds: float = 10.0
-) -> Any:
-    async def body(mesh: WireMesh) -> Any:
-        peer = mesh.service("hook")
-        stub = WebhookServiceStub(peer.channel)
-        return await peer.unary(getattr(stub, method), request, timeout_seconds=timeout_seconds)
-
-    return with_mesh(context, body, as_json=as_json)
-
-
 def _show(
     context: typer.Context, method: str, request: Any, *, as_json: bool, timeout_seconds: float = 10.0
 ) -> None:
@@ -350,6 +329,4 @@ def _known(parse: Callable[[Any], Any], given: Any, hint: str) -> Any:
 
 def _ago(text: str, hint: str) -> Timestamp:
     seconds = bounded_seconds(text, hint, least=0, most=_LONGEST_SECONDS)
-    stamp = Timestamp()
-    stamp.FromDatetime(utc_now() - timedelta(seconds=seconds))
-    return stamp
+    return timestamp_of(utc_now() - timedelta(seconds=seconds))

@@ -6,6 +6,7 @@ from typing import Any
 from grpc import aio
 from spawnmesh.jobs.v1 import job_pb2, job_service_pb2
 from spawnmesh.jobs.v1.job_service_pb2_grpc import JobServiceServicer, add_JobServiceServicer_to_server
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import MeshError, invalid, not_found
 from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.page_tokens import page_token, position_of
@@ -86,7 +87,7 @@ def _token_after(job: StoredJob, request: job_service_pb2.ListJobsRequest) -> st
 
 
 def _render(job: StoredJob) -> job_pb2.Job:
-    rendered = job_pb2.Job(
+    return job_pb2.Job(
         tenant_id=job.tenant_id,
         kind=job.kind,
         key=job.key,
@@ -94,13 +95,10 @@ def _render(job: StoredJob) -> job_pb2.Job:
         attempt_count=job.attempt_count,
         last_error=job.last_error,
         traceparent=job.traceparent,
+        create_time=timestamp_of(job.create_time),
+        due_time=timestamp_of(job.due_time),
+        dead_time=timestamp_of(job.dead_time),
     )
-    rendered.create_time.FromDatetime(job.create_time)
-    if job.due_time is not None:
-        rendered.due_time.FromDatetime(job.due_time)
-    if job.dead_time is not None:
-        rendered.dead_time.FromDatetime(job.dead_time)
-    return rendered
 
 
 def _state_of(job: StoredJob) -> "job_pb2.JobState.ValueType":

@@ -316,8 +316,8 @@ async def count_jobs(database: Database) -> dict[str, JobCounts]:
     (rows,) = await database.transact(ALL_TENANTS, (_SQL["count_jobs"], {}))
     counts: dict[str, JobCounts] = {}
     for row in rows:
-        kind = row.pop("kind")
-        counts[kind] = _sum(counts.get(kind, JobCounts()), JobCounts(**row))
+        counted = JobCounts(row["waiting"], row["working"], row["dead"], row["oldest_seconds"])
+        counts[row["kind"]] = _sum(counts.get(row["kind"], JobCounts()), counted)
     return counts
 
 

@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from google.longrunning.operations_pb2 import Operation
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import status_pb2
 from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
 from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import NotFound, not_found
 
 from spawnmesh_postgres.database import Connection, Database
@@ -131,10 +130,10 @@ class Operations:
         metadata = OperationMetadata(
             method=operation.method,
             subject=operation.subject,
-            create_time=_time(operation.create_time),
-            update_time=_time(operation.update_time),
-            end_time=_time(operation.end_time),
-            cancel_time=_time(operation.cancel_time),
+            create_time=timestamp_of(operation.create_time),
+            update_time=timestamp_of(operation.update_time),
+            end_time=timestamp_of(operation.end_time),
+            cancel_time=timestamp_of(operation.cancel_time),
             done_count=operation.done_count,
             total_count=operation.total_count,
             partial_response=self._response(operation),
@@ -171,11 +170,3 @@ class Operations:
 def _packed(kind: type[Message], value: bytes) -> AnyMessage:
     """Return the bytes of a message with its name."""
     return AnyMessage(type_url=f"type.googleapis.com/{kind.DESCRIPTOR.full_name}", value=value)
-
-
-def _time(time: datetime | None) -> Timestamp | None:
-    if time is None:
-        return None
-    rendered = Timestamp()
-    rendered.FromDatetime(time)
-    return rendered

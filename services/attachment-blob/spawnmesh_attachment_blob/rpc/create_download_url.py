@@ -5,11 +5,12 @@ service.
 """
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_attachment_blob.domain.errors import stored_hash_differs, urls_disabled
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
-from spawnmesh_attachment_blob.rpc.messages import parse_set_id, render_time
+from spawnmesh_attachment_blob.rpc.messages import parse_set_id
 from spawnmesh_attachment_blob.store import tenants
 
 
@@ -33,4 +34,4 @@ async def create_download_url(
         await deps.reader.find(tenant_id, set_id, request.name, None)
         raise stored_hash_differs(file.sha256)
     url, expire_time = await deps.objects.download_url(tenant_id, key, request.name, lifetime_seconds)
-    return pb.CreateDownloadUrlResponse(url=url, expire_time=render_time(expire_time))
+    return pb.CreateDownloadUrlResponse(url=url, expire_time=timestamp_of(expire_time))

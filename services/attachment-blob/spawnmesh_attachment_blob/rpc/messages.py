@@ -1,11 +1,10 @@
 """Parse requests into domain values, and render domain values as responses."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from datetime import datetime
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2, blob_service_pb2, upload_pb2
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import FieldViolation, MeshError, invalid
 from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.reasons import Reason
@@ -176,7 +175,7 @@ def render_set(attachment_set: AttachmentSet) -> attachment_pb2.AttachmentSet:
             for file in attachment_set.files
         ],
         total_bytes=sum(file.size_bytes for file in attachment_set.files),
-        create_time=render_time(attachment_set.create_time),
+        create_time=timestamp_of(attachment_set.create_time),
         run_id=attachment_set.run_id,
     )
 
@@ -191,13 +190,6 @@ def render_upload(upload: Upload) -> upload_pb2.Upload:
         mime_type=upload.spec.mime_type,
         state=upload_pb2.UploadState.Value(f"UPLOAD_STATE_{upload.state}"),
         durable_bytes=upload.durable_bytes,
-        create_time=render_time(upload.create_time),
-        expire_time=render_time(upload.expire_time),
+        create_time=timestamp_of(upload.create_time),
+        expire_time=timestamp_of(upload.expire_time),
     )
-
-
-def render_time(moment: datetime) -> Timestamp:
-    """Render a time."""
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp

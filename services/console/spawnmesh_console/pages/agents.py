@@ -26,7 +26,7 @@ async def list_agents(visit: Visit) -> Response:
 
 async def show_agent(visit: Visit) -> Response:
     """Show one agent. One that does not exist is a page of its own, with 404."""
-    agent_id = visit.request.path_params["agent_id"]
+    agent_id = visit.path_part("agent_id")
     try:
         agent = await visit.mesh.agents.get(agent_id)
     except MeshError as error:

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 from spawnmesh_client.approval_views import Approval
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.status import Status
 from starlette.responses import JSONResponse, Response
 
 from spawnmesh_console.clients.approvals import (
@@ -30,12 +29,10 @@ from spawnmesh_console.domain.approvals import (
     fate,
     shown_arguments,
 )
-from spawnmesh_console.web.failures import HTTP_STATUS_OF
+from spawnmesh_console.web.failures import HTTP_STATUS_OF, OF_EVERY_FORM
 from spawnmesh_console.web.visit import Visit, see_other
 
 _MAX_WAITING, _MAX_DECIDED = 50, 100
-_ELSEWHERE = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
-"""Refusals that another form would meet, too."""
 
 
 async def list_approvals(visit: Visit) -> Response:
@@ -64,7 +61,7 @@ async def list_approvals(visit: Visit) -> Response:
 
 async def show_approval(visit: Visit) -> Response:
     """Show one approval. `part=card` returns it as an item of the queue, if it waits."""
-    approval = await visit.mesh.approvals.get(visit.request.path_params["approval_id"])
+    approval = await visit.mesh.approvals.get(visit.path_part("approval_id"))
     if visit.text("part") != "card":
         return _one(visit, approval)
     if not is_waiting(approval):
@@ -76,7 +73,7 @@ async def show_approval(visit: Visit) -> Response:
 async def decide(visit: Visit) -> Response:
     """Take the decision of the form. A refusal is shown beside it, with the text that was sent."""
     fields = await visit.form()
-    approval_id: str = visit.request.path_params["approval_id"]
+    approval_id = visit.path_part("approval_id")
     sent = SentDecision.of(fields)
     approval = await visit.mesh.approvals.get(approval_id)
     try:
@@ -84,7 +81,7 @@ async def decide(visit: Visit) -> Response:
     except NotDecided as error:
         return _one(visit, approval, status=400, sent=sent, problem=str(error))
     except MeshError as error:
-        if error.status in _ELSEWHERE:
+        if error.status in OF_EVERY_FORM:
             raise
         return await _refused(visit, approval_id, sent, error)
     session_id = fields.get("session_id")

@@ -2,18 +2,14 @@
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_core.status import Status
 from starlette.responses import Response
 
 from spawnmesh_console.clients.budgets import change_limits, family_usage
 from spawnmesh_console.domain.budget_limits import LimitAmounts, LimitTexts, WrongLimit
 from spawnmesh_console.domain.budgets import SentLimits
 from spawnmesh_console.pages.session import session_page
-from spawnmesh_console.web.failures import HTTP_STATUS_OF
-from spawnmesh_console.web.visit import Visit, see_other
-
-_ELSEWHERE = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
-"""Refusals that another form would meet, too."""
+from spawnmesh_console.web.failures import HTTP_STATUS_OF, OF_EVERY_FORM
+from spawnmesh_console.web.visit import Visit, field_text, see_other
 
 _UNCHANGED = "These are the limits already. Write a higher one."
 _CHANGED_BEFORE = "The limits were changed while you wrote. They are as shown now: send yours again."
@@ -24,15 +20,15 @@ async def change_budget(visit: Visit) -> Response:
     with the limits that were sent.
     """
     fields = await visit.form()
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
-    budget_of = _text(fields.get("budget_session_id")) or session.session_id
+    session = await visit.mesh.session(visit.path_part("session_id"))
+    budget_of = field_text(fields, "budget_session_id") or session.session_id
     texts = LimitTexts.of(fields)
     try:
-        await _change(visit, session.session_id, budget_of, texts, _text(fields.get("etag")))
+        await _change(visit, session.session_id, budget_of, texts, field_text(fields, "etag"))
     except WrongLimit as error:
         status, problem = 400, str(error)
     except MeshError as error:
-        if error.status in _ELSEWHERE:
+        if error.status in OF_EVERY_FORM:
             raise
         status = HTTP_STATUS_OF.get(error.status, 500)
         problem = _CHANGED_BEFORE if error.reason is Reason.ETAG_DIFFERS else error.message
@@ -53,7 +49,3 @@ async def _change(visit: Visit, session_id: str, budget_of: str, texts: LimitTex
     if not changed:
         raise WrongLimit(_UNCHANGED)
     await change_limits(visit.mesh, budget_of, limits, changed, etag)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

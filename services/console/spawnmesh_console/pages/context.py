@@ -19,7 +19,7 @@ async def show_context(visit: Visit) -> Response:
 
     `before` is the seq of an answer: its context is shown, and not that of the next call.
     """
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     agent = await _agent(visit, session.agent_id)
     budget_text = visit.text("budget") or str((agent and agent.context_token_budget) or _RUN_BUDGET)
     model = visit.text("model")

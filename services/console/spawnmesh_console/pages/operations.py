@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 from spawnmesh_core.errors import FailedPrecondition, InvalidRequest, MeshError, ResourceExhausted
-from starlette.datastructures import FormData
 from starlette.responses import Response
 
 from spawnmesh_console.clients.operations import (
@@ -22,7 +21,7 @@ from spawnmesh_console.clients.transcript_storage import start_operation
 from spawnmesh_console.domain.operations import OperationKind, ShownOperation
 from spawnmesh_console.domain.plugins import is_session
 from spawnmesh_console.web.failures import HTTP_STATUS_OF
-from spawnmesh_console.web.visit import Visit, see_other
+from spawnmesh_console.web.visit import Visit, field_text, see_other
 
 _STORAGE = "spawnmesh.transcript.v1.StorageService"
 _COMPACTION = "spawnmesh.transcript.v1.CompactionService"
@@ -68,12 +67,12 @@ async def show_operation(visit: Visit) -> Response:
 async def confirm(visit: Visit) -> Response:
     """Do what the dry run has found, on the same transcript. Show the operation that does it."""
     fields = await visit.form()
-    seen = await get_operation(visit.mesh, _operation_id(visit))
+    seen = await get_operation(visit.mesh, visit.path_part("operation_id"))
     kind = _AFTER_DRY_RUN.get(seen.kind)
     if kind is None or not seen.is_done:
         return await _page(visit, status=409, problem=_NO_DRY_RUN)
     try:
-        started = await start_operation(visit.mesh, kind, seen.session_id, text_of(fields, "request_id"))
+        started = await start_operation(visit.mesh, kind, seen.session_id, field_text(fields, "request_id"))
     except (FailedPrecondition, ResourceExhausted) as error:
         return await _refused(visit, error)
     return see_other(f"/storage/operations/{started.operation_id}")
@@ -82,8 +81,9 @@ async def confirm(visit: Visit) -> Response:
 async def cancel(visit: Visit) -> Response:
     """Let the operation end after its current step, and show it."""
     await visit.form()
-    await cancel_operation(visit.mesh, _operation_id(visit))
-    return see_other(f"/storage/operations/{_operation_id(visit)}")
+    operation_id = visit.path_part("operation_id")
+    await cancel_operation(visit.mesh, operation_id)
+    return see_other(f"/storage/operations/{operation_id}")
 
 
 def operation_words(visit: Visit) -> dict[str, Any]:
@@ -97,18 +97,12 @@ def operation_words(visit: Visit) -> dict[str, Any]:
     }
 
 
-def text_of(fields: FormData, name: str) -> str:
-    """Return the text of a field; empty without one, and for a file."""
-    value = fields.get(name)
-    return value.strip() if isinstance(value, str) else ""
-
-
 async def _refused(visit: Visit, error: MeshError) -> Response:
     return await _page(visit, status=HTTP_STATUS_OF.get(error.status, 500), problem=error.message)
 
 
 async def _page(visit: Visit, *, status: int = 200, problem: str = "") -> Response:
-    operation = await get_operation(visit.mesh, _operation_id(visit))
+    operation = await get_operation(visit.mesh, visit.path_part("operation_id"))
     template = "operation_state.html" if visit.text("part") == "state" else "operation.html"
     return visit.render(
         template, status=status, operation=operation, problem=problem, **operation_words(visit)
@@ -122,8 +116,3 @@ def _may_cancel(visit: Visit, operation: ShownOperation) -> bool:
     may_call = visit.person.may_call
     service = _COMPACTION if operation.kind is OperationKind.COMPACTION else _STORAGE
     return may_call(_OPERATIONS, "CancelOperation") and may_call(service, operation.method)
-
-
-def _operation_id(visit: Visit) -> str:
-    operation_id: str = visit.request.path_params["operation_id"]
-    return operation_id

@@ -35,7 +35,7 @@ async def resume(visit: Visit) -> Response:
 
 
 async def _changed(visit: Visit, change: Any) -> Response:
-    name = visit.request.path_params["name"]
+    name = visit.path_part("name")
     try:
         await change(name)
     except (AlreadyExists, FailedPrecondition) as error:
@@ -44,7 +44,7 @@ async def _changed(visit: Visit, change: Any) -> Response:
 
 
 async def _page(visit: Visit, *, refusal: MeshError | None = None) -> Response:
-    name = visit.request.path_params["name"]
+    name = visit.path_part("name")
     decision = visit.text("decision") if visit.text("decision") in words.DECISIONS else ""
     token = visit.text("page_token")
     problem, page = "", DeliveryPage([], "")

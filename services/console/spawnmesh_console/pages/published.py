@@ -8,7 +8,7 @@ from spawnmesh_console.web.visit import Visit
 
 async def list_published(visit: Visit) -> Response:
     """Show a page of the sets, oldest first, each with its first files."""
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     page_token = visit.text("page_token")
     page = await output_set_page(visit.mesh, session.session_id, page_token=page_token)
     return visit.render("published.html", session=session, published=page, is_first=not page_token)

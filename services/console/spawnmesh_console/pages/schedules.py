@@ -14,7 +14,6 @@ from spawnmesh_client.budget_views import Budget
 from spawnmesh_client.schedule_views import Schedule, ScheduledSpawn, ScheduleFiring
 from spawnmesh_core.errors import InvalidRequest, MeshError, NotFound
 from spawnmesh_core.reasons import Reason
-from spawnmesh_core.status import Status
 from starlette.datastructures import FormData
 from starlette.responses import Response
 
@@ -25,11 +24,8 @@ from spawnmesh_console.domain.plugins import is_session
 from spawnmesh_console.domain.requested_spawn import DEFAULT_AGENT
 from spawnmesh_console.domain.schedules import SentSchedule, WrongSchedule
 from spawnmesh_console.domain.session_filters import ChosenFilter
-from spawnmesh_console.web.failures import HTTP_STATUS_OF, refusal_words
-from spawnmesh_console.web.visit import Visit, see_other
-
-_ELSEWHERE = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
-"""Refusals that another form would meet, too."""
+from spawnmesh_console.web.failures import form_refusal
+from spawnmesh_console.web.visit import Visit, field_text, see_other
 
 _EXAMPLE = 'spawnmesh schedule put NAME --cron "0 9 * * 1-5" --task "…"'
 _HAS_NAME = "There is another schedule of this name. Choose another name, or change that schedule."
@@ -52,7 +48,7 @@ async def list_schedules(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Create the schedule of the form, and lead to it. A refusal is shown beside the form."""
     fields = await visit.form()
-    sent = _sent(fields, _text(fields, "name"))
+    sent = _sent(fields, field_text(fields, "name"))
     try:
         sent.check()
         await _check_name(visit, sent)
@@ -78,7 +74,7 @@ async def show_schedule(visit: Visit) -> Response:
 async def change(visit: Visit) -> Response:
     """Change the fields that differ. A refusal is shown beside the form."""
     fields = await visit.form()
-    schedule = await visit.mesh.schedules.get(_name(visit))
+    schedule = await visit.mesh.schedules.get(visit.path_part("name"))
     sent = _sent(fields, schedule.name)
     try:
         sent.check()
@@ -93,7 +89,7 @@ async def change(visit: Visit) -> Response:
             agent=sent.agent if "agent" in changed else ...,
             overlap=sent.overlap if "overlap" in changed else ...,
             catch_up=sent.catch_up if "catch_up" in changed else ...,
-            etag=_text(fields, "etag"),
+            etag=field_text(fields, "etag"),
         )
     except (WrongSchedule, MeshError) as error:
         return await _page(visit, error, sent)
@@ -104,30 +100,32 @@ async def run_now(visit: Visit) -> Response:
     """Spawn the session now, once for each form however often it is sent, and show the firing."""
     fields = await visit.form()
     try:
-        firing = await visit.mesh.schedules.run(_name(visit), _text(fields, "request_id") or None)
+        firing = await visit.mesh.schedules.run(
+            visit.path_part("name"), field_text(fields, "request_id") or None
+        )
     except MeshError as error:
         return await _page(visit, error)
-    return _see(_name(visit), ran=firing.firing_id)
+    return _see(visit.path_part("name"), ran=firing.firing_id)
 
 
 async def pause(visit: Visit) -> Response:
     """Pause the schedule, and show it."""
     await visit.form()
-    return await _changed(visit, visit.mesh.schedules.pause(_name(visit)), "paused")
+    return await _changed(visit, visit.mesh.schedules.pause(visit.path_part("name")), "paused")
 
 
 async def resume(visit: Visit) -> Response:
     """Resume the schedule, and show it."""
     await visit.form()
-    return await _changed(visit, visit.mesh.schedules.resume(_name(visit)), "resumed")
+    return await _changed(visit, visit.mesh.schedules.resume(visit.path_part("name")), "resumed")
 
 
 async def delete(visit: Visit) -> Response:
     """Delete the schedule, and show the others."""
     fields = await visit.form()
-    schedule = await visit.mesh.schedules.get(_name(visit))
+    schedule = await visit.mesh.schedules.get(visit.path_part("name"))
     try:
-        await visit.mesh.schedules.delete(schedule.name, etag=_text(fields, "etag"))
+        await visit.mesh.schedules.delete(schedule.name, etag=field_text(fields, "etag"))
     except MeshError as error:
         return await _page(visit, error)
     return see_other("/schedules", {"done": "deleted"})
@@ -170,7 +168,7 @@ async def _list(visit: Visit, sent: SentSchedule | None = None, refusal: Refusal
 
 async def _page(visit: Visit, refusal: Refusal | None = None, sent: SentSchedule | None = None) -> Response:
     status, problem = _refused(refusal)
-    name = _name(visit)
+    name = visit.path_part("name")
     outcome = visit.text("outcome") if visit.text("outcome") in words.OUTCOMES else ""
     token = visit.text("page_token")
     history_problem, page = "", ScheduleHistoryPage([], "")
@@ -222,12 +220,7 @@ def _refused(refusal: Refusal | None) -> tuple[int, str]:
         return 400, str(refusal)
     if refusal.reason is Reason.UNKNOWN_AGENT:
         return 400, refusal.message
-    if refusal.status in _ELSEWHERE:
-        raise refusal
-    if refusal.reason is Reason.ETAG_DIFFERS:
-        return 409, _CHANGED_BEFORE
-    described = [one.description for one in refusal.violations]
-    return HTTP_STATUS_OF.get(refusal.status, 500), refusal_words(refusal.message, described)
+    return form_refusal(refusal, _CHANGED_BEFORE)
 
 
 def _ran(visit: Visit, page: ScheduleHistoryPage) -> ScheduleFiring | None:
@@ -286,12 +279,12 @@ def _sent(fields: FormData, name: str) -> SentSchedule:
     task = fields.get("task")
     return SentSchedule.for_schedule(
         name,
-        _text(fields, "cron"),
-        _text(fields, "time_zone"),
+        field_text(fields, "cron"),
+        field_text(fields, "time_zone"),
         task if isinstance(task, str) else "",
-        _text(fields, "agent"),
-        _text(fields, "overlap"),
-        _text(fields, "catch_up"),
+        field_text(fields, "agent"),
+        field_text(fields, "overlap"),
+        field_text(fields, "catch_up"),
     )
 
 
@@ -302,16 +295,6 @@ async def _agents(visit: Visit) -> Sequence[str]:
     except MeshError:
         return []
     return [agent.agent_id for agent in found if agent.agent_id != DEFAULT_AGENT]
-
-
-def _text(fields: FormData, name: str) -> str:
-    value = fields.get(name)
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _name(visit: Visit) -> str:
-    name: str = visit.request.path_params["name"]
-    return name
 
 
 def _see(name: str, **query: str) -> Response:

@@ -65,7 +65,7 @@ async def show_session(visit: Visit) -> Response:
     `part=family` returns the family alone, `part=published` the published files, and `part=usage`
     the budgets, for the page that keeps them up to date.
     """
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     match visit.text("part"):
         case "family":
             return visit.render("session_family.html", **await _family(visit, session))
@@ -86,7 +86,7 @@ async def send_message(visit: Visit) -> Response:
     again, it is taken once.
     """
     fields = await visit.form()
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     text, request_id = str(fields.get("text", "")), str(fields.get("request_id", ""))
     try:
         if fields.get("steer"):
@@ -110,7 +110,7 @@ async def send_message(visit: Visit) -> Response:
 async def interrupt(visit: Visit) -> Response:
     """Stop the live run, and leave the session open."""
     fields = await visit.form()
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     await session.interrupt(run_id=str(fields.get("run_id", "")))
     return _back(session, "interrupted")
 
@@ -118,7 +118,7 @@ async def interrupt(visit: Visit) -> Response:
 async def kill(visit: Visit) -> Response:
     """End the session and its descendants."""
     await visit.form()
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     await session.kill()
     return _back(session, "killed")
 

@@ -24,7 +24,7 @@ _STORED = "application/octet-stream"
 
 async def download_file(visit: Visit) -> Response:
     """Send an attached file to be stored; with `view`, a picture to be shown."""
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     place = visit.request.path_params["place"]
     if session.receipt is None or not 0 <= place < len(session.receipt.files):
         raise not_found("file", str(place))

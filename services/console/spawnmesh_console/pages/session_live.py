@@ -43,7 +43,7 @@ _ENDING = {
 
 async def stream_session(visit: Visit) -> Response:
     """Stream events, parts of entries and entries behind a cursor, or behind an event and a seq."""
-    session_id = visit.request.path_params["session_id"]
+    session_id = visit.path_part("session_id")
     await visit.mesh.session(session_id)  # A refusal has a status of its own before the stream begins.
     # A browser that connects by itself sends the header; the page, which connects anew, the other.
     cursor = visit.request.headers.get("last-event-id", "") or visit.text("cursor")

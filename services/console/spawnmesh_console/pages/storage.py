@@ -18,8 +18,8 @@ from spawnmesh_console.clients.transcript_storage import (
 )
 from spawnmesh_console.domain.operations import OperationKind
 from spawnmesh_console.domain.storage import sum_of
-from spawnmesh_console.pages.operations import operation_words, text_of
-from spawnmesh_console.web.visit import Visit, see_other
+from spawnmesh_console.pages.operations import operation_words
+from spawnmesh_console.web.visit import Visit, field_text, see_other
 
 _NEWEST_COUNT = 3
 
@@ -87,15 +87,15 @@ async def revert(visit: Visit) -> Response:
 async def recount(visit: Visit) -> Response:
     """Count the tokens of the transcript again, or find out what would change."""
     fields = await visit.form()
-    is_dry_run = bool(text_of(fields, "dry_run"))
+    is_dry_run = bool(field_text(fields, "dry_run"))
     kind = OperationKind.RECOUNT_DRY_RUN if is_dry_run else OperationKind.RECOUNT
     return await _start(visit, fields, kind)
 
 
 async def _start(visit: Visit, fields: FormData, kind: OperationKind) -> Response:
     """Start the operation once for each form, however often it is sent, and show it."""
-    session_id = visit.request.path_params["session_id"]
-    started = await start_operation(visit.mesh, kind, session_id, text_of(fields, "request_id"))
+    session_id = visit.path_part("session_id")
+    started = await start_operation(visit.mesh, kind, session_id, field_text(fields, "request_id"))
     return see_other(f"/storage/operations/{started.operation_id}")
 
 

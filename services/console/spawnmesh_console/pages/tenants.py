@@ -49,7 +49,7 @@ async def show_tenant(visit: Visit) -> Response:
     """Show one tenant. `part=status` returns its deletion and the services alone, to keep them up
     to date.
     """
-    tenant_id = visit.request.path_params["tenant_id"]
+    tenant_id = visit.path_part("tenant_id")
     try:
         found = await tenant_with_settings(visit.mesh, tenant_id)
         services = await tenant_in_services(visit.mesh, tenant_id)

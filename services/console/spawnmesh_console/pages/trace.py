@@ -18,7 +18,7 @@ async def show_trace(visit: Visit) -> Response:
 
     The address does not name the trace: a person sees the traces of readable sessions alone.
     """
-    session = await visit.mesh.session(visit.request.path_params["session_id"])
+    session = await visit.mesh.session(visit.path_part("session_id"))
     problem, view, is_whole = None, None, True
     try:
         view, is_whole = await _read(visit, session)

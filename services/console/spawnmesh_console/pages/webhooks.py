@@ -12,7 +12,6 @@ from uuid import uuid4
 from spawnmesh_client.webhook_views import Webhook, WebhookDelivery
 from spawnmesh_core.errors import InvalidRequest, MeshError, NotFound
 from spawnmesh_core.reasons import Reason
-from spawnmesh_core.status import Status
 from starlette.datastructures import FormData
 from starlette.responses import Response
 
@@ -22,11 +21,8 @@ from spawnmesh_console.domain.plugins import is_session
 from spawnmesh_console.domain.readable_json import readable_json
 from spawnmesh_console.domain.states import ShownState
 from spawnmesh_console.domain.webhooks import SentWebhook, WrongWebhook
-from spawnmesh_console.web.failures import HTTP_STATUS_OF, refusal_words
-from spawnmesh_console.web.visit import Visit, see_other
-
-_ELSEWHERE = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
-"""Refusals that another form would meet, too."""
+from spawnmesh_console.web.failures import form_refusal
+from spawnmesh_console.web.visit import Visit, field_text, see_other
 
 _REPLAYED_SINCE = timedelta(days=7)
 """A message is given up a day after its event, so the last day has almost none."""
@@ -52,7 +48,7 @@ async def list_webhooks(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Create the webhook of the form, and show its secret. A refusal is shown beside the form."""
     fields = await visit.form()
-    sent = _sent(fields, _text(fields, "name"))
+    sent = _sent(fields, field_text(fields, "name"))
     try:
         sent.check()
         await _check_name(visit, sent)
@@ -76,7 +72,7 @@ async def show_webhook(visit: Visit) -> Response:
 async def change(visit: Visit) -> Response:
     """Change the fields that differ. A refusal is shown beside the form."""
     fields = await visit.form()
-    webhook = await visit.mesh.webhooks.get(_name(visit))
+    webhook = await visit.mesh.webhooks.get(visit.path_part("name"))
     sent = _sent(fields, webhook.name)
     try:
         sent.check()
@@ -89,7 +85,7 @@ async def change(visit: Visit) -> Response:
             event_types=sent.event_types if "event_types" in changed else ...,
             timeout=sent.time if "timeout" in changed else ...,
             allow_unreachable=sent.is_unreachable_allowed,
-            etag=_text(fields, "etag"),
+            etag=field_text(fields, "etag"),
         )
     except (WrongWebhook, MeshError) as error:
         return await _page(visit, error, sent)
@@ -99,21 +95,21 @@ async def change(visit: Visit) -> Response:
 async def pause(visit: Visit) -> Response:
     """Pause the webhook, and show it."""
     await visit.form()
-    return await _changed(visit, visit.mesh.webhooks.pause(_name(visit)), "paused")
+    return await _changed(visit, visit.mesh.webhooks.pause(visit.path_part("name")), "paused")
 
 
 async def resume(visit: Visit) -> Response:
     """Resume the webhook, and show it."""
     await visit.form()
-    return await _changed(visit, visit.mesh.webhooks.resume(_name(visit)), "resumed")
+    return await _changed(visit, visit.mesh.webhooks.resume(visit.path_part("name")), "resumed")
 
 
 async def delete(visit: Visit) -> Response:
     """Delete the webhook, and show the others."""
     fields = await visit.form()
-    webhook = await visit.mesh.webhooks.get(_name(visit))
+    webhook = await visit.mesh.webhooks.get(visit.path_part("name"))
     try:
-        await visit.mesh.webhooks.delete(webhook.name, etag=_text(fields, "etag"))
+        await visit.mesh.webhooks.delete(webhook.name, etag=field_text(fields, "etag"))
     except MeshError as error:
         return await _page(visit, error)
     return see_other("/webhooks", {"done": "deleted"})
@@ -123,19 +119,19 @@ async def send_test(visit: Visit) -> Response:
     """Send a test, and show its outcome above the log."""
     await visit.form()
     try:
-        delivery = await visit.mesh.webhooks.test(_name(visit))
+        delivery = await visit.mesh.webhooks.test(visit.path_part("name"))
     except MeshError as error:
         return await _page(visit, error)
-    return _see(_name(visit), tested=delivery.event_id)
+    return _see(visit.path_part("name"), tested=delivery.event_id)
 
 
 async def rotate(visit: Visit) -> Response:
     """Give the webhook another secret, and show it. The same form returns the same one."""
     fields = await visit.form()
     try:
-        kept = words.time_kept(_text(fields, "keep"))
+        kept = words.time_kept(field_text(fields, "keep"))
         webhook, secret = await visit.mesh.webhooks.rotate_secret(
-            _name(visit), keep_previous=kept, request_id=_text(fields, "request_id") or None
+            visit.path_part("name"), keep_previous=kept, request_id=field_text(fields, "request_id") or None
         )
     except (WrongWebhook, MeshError) as error:
         return await _page(visit, error)
@@ -151,17 +147,17 @@ async def rotate(visit: Visit) -> Response:
 async def replay(visit: Visit) -> Response:
     """Send the message of the form again, or those of the last week that were given up."""
     fields = await visit.form()
-    webhooks, event_id = visit.mesh.webhooks, _text(fields, "event_id")
+    webhooks, event_id = visit.mesh.webhooks, field_text(fields, "event_id")
     try:
         if event_id:
-            count = await webhooks.replay(_name(visit), [event_id])
-        elif _text(fields, "failed"):
-            count = await webhooks.replay_failed(_name(visit), since=_REPLAYED_SINCE)
+            count = await webhooks.replay(visit.path_part("name"), [event_id])
+        elif field_text(fields, "failed"):
+            count = await webhooks.replay_failed(visit.path_part("name"), since=_REPLAYED_SINCE)
         else:
             raise WrongWebhook(_NO_MESSAGE)
     except (WrongWebhook, MeshError) as error:
         return await _page(visit, error)
-    return _see(_name(visit), replayed=str(count))
+    return _see(visit.path_part("name"), replayed=str(count))
 
 
 async def _changed(visit: Visit, change: Awaitable[Webhook], done: str) -> Response:
@@ -205,13 +201,13 @@ async def _page(visit: Visit, refusal: Refusal | None = None, sent: SentWebhook 
     log_problem, page = "", WebhookLogPage([], "")
     try:
         page = await webhook_log_page(
-            visit.mesh, _name(visit), state=state, event_type=event_type, page_token=token
+            visit.mesh, visit.path_part("name"), state=state, event_type=event_type, page_token=token
         )
     except InvalidRequest as error:
         status, log_problem = 400, error.message
     chosen = {key: value for key, value in (("state", state), ("type", event_type)) if value}
     values: dict[str, Any] = {
-        "name": _name(visit),
+        "name": visit.path_part("name"),
         "page": page,
         "state": state,
         "event_type": event_type,
@@ -226,7 +222,7 @@ async def _page(visit: Visit, refusal: Refusal | None = None, sent: SentWebhook 
     }
     if visit.text("part") == "deliveries":
         return visit.render("webhook_deliveries.html", **values)
-    webhook = await visit.mesh.webhooks.get(_name(visit))
+    webhook = await visit.mesh.webhooks.get(visit.path_part("name"))
     return visit.render(
         "webhook.html",
         status=status,
@@ -249,14 +245,9 @@ def _refused(refusal: Refusal | None) -> tuple[int, str]:
         return 200, ""
     if isinstance(refusal, WrongWebhook):
         return 400, str(refusal)
-    if refusal.status in _ELSEWHERE:
-        raise refusal
-    if refusal.reason is Reason.ETAG_DIFFERS:
-        return 409, _CHANGED_BEFORE
     if refusal.reason is Reason.ENDPOINT_NOT_REACHED:
         return 409, f"{refusal.message.partition(';')[0]}; {_NOT_REACHED}"
-    described = [one.description for one in refusal.violations]
-    return HTTP_STATUS_OF.get(refusal.status, 500), refusal_words(refusal.message, described)
+    return form_refusal(refusal, _CHANGED_BEFORE)
 
 
 def _notice(visit: Visit) -> str:
@@ -290,18 +281,10 @@ def _as_sent(webhook: Webhook) -> SentWebhook:
 
 def _sent(fields: FormData, name: str) -> SentWebhook:
     types = dict.fromkeys(one for one in fields.getlist("type") if isinstance(one, str))
-    is_allowed = bool(_text(fields, "unreachable"))
-    return SentWebhook(name, _text(fields, "url"), tuple(types), _text(fields, "timeout"), is_allowed)
-
-
-def _text(fields: FormData, name: str) -> str:
-    value = fields.get(name)
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _name(visit: Visit) -> str:
-    name: str = visit.request.path_params["name"]
-    return name
+    is_allowed = bool(field_text(fields, "unreachable"))
+    return SentWebhook(
+        name, field_text(fields, "url"), tuple(types), field_text(fields, "timeout"), is_allowed
+    )
 
 
 def _see(name: str, **query: str) -> Response:

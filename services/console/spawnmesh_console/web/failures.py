@@ -20,6 +20,9 @@ HTTP_STATUS_OF = {
 }
 """The statuses of HTTP. All others are 500."""
 
+OF_EVERY_FORM = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
+"""Refusals that another form would meet, too: they have a page of their own."""
+
 _ADVICE = {
     Status.INVALID_ARGUMENT: "Change what was asked for, and try again.",
     Status.PERMISSION_DENIED: "Ask an operator of the tenant for a token with the role that is named.",
@@ -46,6 +49,19 @@ def advice_for(error: MeshError, *, is_change: bool = False) -> str:
     if error.reason is Reason.CALLER_NOT_ALLOWED:
         return "Operators of the mesh may do this. The command spawnmesh token --admin makes a token of one."
     return _ADVICE.get(error.status, "Tell an operator of the mesh. The logs of the services say more.")
+
+
+def form_refusal(error: MeshError, changed_before: str) -> tuple[int, str]:
+    """Return the status of the page with the form, and the sentence about the refusal.
+
+    `changed_before` is the one for an etag that is old. Raises the refusals of OF_EVERY_FORM.
+    """
+    if error.status in OF_EVERY_FORM:
+        raise error
+    if error.reason is Reason.ETAG_DIFFERS:
+        return 409, changed_before
+    described = [one.description for one in error.violations]
+    return HTTP_STATUS_OF.get(error.status, 500), refusal_words(error.message, described)
 
 
 def refusal_words(message: str, descriptions: Sequence[str]) -> str:

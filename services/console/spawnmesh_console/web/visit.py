@@ -67,6 +67,11 @@ class Visit:
             raise FormRefused
         return fields
 
+    def path_part(self, name: str) -> str:
+        """Return the part of the path that its route has under this name."""
+        part: str = self.request.path_params[name]
+        return part
+
     def text(self, name: str) -> str:
         """Return a parameter of the address; empty without one."""
         return self.request.query_params.get(name, "").strip()
@@ -75,6 +80,12 @@ class Visit:
         """Return a parameter of the address that is a natural number; 0 for anything else."""
         text = self.text(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
+
+
+def field_text(fields: FormData, name: str) -> str:
+    """Return the text of a field of a form; empty without one, and for a file."""
+    value = fields.get(name)
+    return value.strip() if isinstance(value, str) else ""
 
 
 Page = Callable[[Visit], Awaitable[Response]]

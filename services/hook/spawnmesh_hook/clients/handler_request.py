@@ -10,7 +10,7 @@ from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 
 from spawnmesh_hook.clients.handler_answer import Answer
 from spawnmesh_hook.domain.call_failures import CallFailure
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind
 
 Request = TypeVar("Request", bound=Message)

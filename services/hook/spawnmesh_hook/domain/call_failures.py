@@ -6,7 +6,7 @@ from http import HTTPStatus
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import DeliveryDecision
 
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 

@@ -16,7 +16,7 @@ from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import Delivery, DeliveryDecision
 from spawnmesh_hook.domain.errors import PluginFailed
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
 from spawnmesh_hook.operations import redaction, request_builders
@@ -24,7 +24,7 @@ from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.time_budget import budget_of
 from spawnmesh_hook.store import outbox
-from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
+from spawnmesh_hook.store.deliveries import insert_delivery
 from spawnmesh_hook.store.outbox import StoredEvent
 
 MAX_ATTEMPT_COUNT = 58

@@ -27,7 +27,7 @@ from spawnmesh_hook.domain.decisions import (
     ends_dispatch,
     merge_decisions,
 )
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import Delivery, DeliveryDecision
 from spawnmesh_hook.domain.errors import DispatchInProgress
 from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.operations import request_builders
@@ -36,7 +36,7 @@ from spawnmesh_hook.operations.plugin_cache import PluginCache
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.store import decisions
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL, DraftKey
-from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
+from spawnmesh_hook.store.deliveries import insert_delivery
 
 # Added to the longest time of the plugins, so that a slow commit does not look like a dead process.
 _LEASE_MARGIN = timedelta(seconds=5)

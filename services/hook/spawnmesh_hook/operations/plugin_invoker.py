@@ -22,6 +22,7 @@ from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
 from spawnmesh_hook.clients.webhook_plugins import WebhookPluginClient
 from spawnmesh_hook.domain import call_failures, circuit_breaker
 from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES, CallFailure
+from spawnmesh_hook.domain.deliveries import Delivery
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
 from spawnmesh_hook.domain.errors import EndpointNotAllowed
 from spawnmesh_hook.domain.plugins import FailurePolicy, Plugin, registration_key
@@ -29,7 +30,7 @@ from spawnmesh_hook.metrics import DeliveryMetrics
 from spawnmesh_hook.operations.bulkheads import Bulkheads
 from spawnmesh_hook.operations.circuit_breakers import CircuitBreakers
 from spawnmesh_hook.operations.time_budget import TimeBudget
-from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
+from spawnmesh_hook.store.deliveries import insert_delivery
 
 # The share of its own timeout that a plugin must have had for a timeout to count against it. With
 # less time, the caller or the calls before it are the cause.

@@ -13,7 +13,7 @@ from spawnmesh_core.unmasking import NotRestorable
 
 from spawnmesh_hook.clients.handler_request import HandlerMethod, HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure, not_permitted
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import DeliveryDecision
 from spawnmesh_hook.domain.modifiers import is_object
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind
 from spawnmesh_hook.operations import redaction

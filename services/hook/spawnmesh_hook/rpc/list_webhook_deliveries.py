@@ -3,11 +3,12 @@
 from datetime import UTC, datetime
 
 from spawnmesh.hook.v1 import webhook_service_pb2 as pb
+from spawnmesh_calls.wire_times import time_of
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.rpc.dependencies import Dependencies
-from spawnmesh_hook.rpc.webhook_messages import parse_state, parse_time, parse_type, render_delivery
+from spawnmesh_hook.rpc.webhook_messages import parse_state, parse_type, render_delivery
 from spawnmesh_hook.store import webhook_deliveries, webhooks
 from spawnmesh_hook.store.webhook_deliveries import WebhookDeliveryQuery
 
@@ -41,8 +42,8 @@ def _parse(request: pb.ListWebhookDeliveriesRequest, caller: Caller) -> WebhookD
         session_id=request.session_id,
         state=parse_state(request.state),
         event_type=parse_type(request.event_type),
-        start_time=parse_time(request.start_time, "start_time"),
-        end_time=parse_time(request.end_time, "end_time") if has_end else _END_OF_TIME,
+        start_time=time_of(request.start_time, "start_time"),
+        end_time=time_of(request.end_time, "end_time") if has_end else _END_OF_TIME,
         before_time=before_time,
         before_id=before_id,
     )

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_calls.wire_times import duration_of, timestamp_of
 from spawnmesh_core.errors import not_found
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import Delivery, DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind, Plugin, etag_of
-from spawnmesh_hook.store.deliveries import Delivery
 
 
 def check_own_run(caller: Caller, session_id: str, run_id: str) -> None:
@@ -25,24 +23,18 @@ def check_own_run(caller: Caller, session_id: str, run_id: str) -> None:
 
 def render_plugin(plugin: Plugin) -> pb.Plugin:
     """Render the plugin as it is registered."""
-    timeout = Duration()
-    timeout.FromTimedelta(plugin.timeout)
-    max_wait = None
-    if plugin.max_wait is not None:
-        max_wait = Duration()
-        max_wait.FromTimedelta(plugin.max_wait)
     return pb.Plugin(
         name=plugin.name,
         endpoint=plugin.endpoint,
         hooks=render_hooks(plugin.hooks),
         priority=plugin.priority,
-        timeout=timeout,
+        timeout=duration_of(plugin.timeout),
         failure_policy=pb.FailurePolicy.Value(f"FAILURE_POLICY_{plugin.failure_policy}"),
         grants=[pb.Grant.Value(f"GRANT_{grant}") for grant in plugin.grants],
         max_concurrent_calls=plugin.max_concurrent_calls,
         paused=plugin.paused,
         bundled=plugin.bundled,
-        max_wait=max_wait,
+        max_wait=duration_of(plugin.max_wait) if plugin.max_wait is not None else None,
         etag=etag_of(plugin),
     )
 
@@ -60,16 +52,13 @@ def parse_delivery_decision(decision: "delivery_pb.DeliveryDecision.ValueType") 
 
 def render_delivery(delivery: Delivery) -> delivery_pb.Delivery:
     """Render one row of the delivery log."""
-    start_time, latency = Timestamp(), Duration()
-    start_time.FromDatetime(delivery.start_time)
-    latency.FromTimedelta(delivery.latency)
     return delivery_pb.Delivery(
         plugin=delivery.plugin,
         hook=event_pb2.HookKind.Value(f"HOOK_KIND_{delivery.hook}"),
         session_id=delivery.session_id,
         run_id=delivery.run_id,
-        start_time=start_time,
-        latency=latency,
+        start_time=timestamp_of(delivery.start_time),
+        latency=duration_of(delivery.latency),
         decision=delivery_pb.DeliveryDecision.Value(f"DELIVERY_DECISION_{delivery.decision.name}"),
         error=delivery.error,
         attempt=delivery.attempt,

@@ -1,11 +1,11 @@
 """ReplayWebhookDeliveries: send messages of a webhook again."""
 
 from spawnmesh.hook.v1 import webhook_service_pb2 as pb
+from spawnmesh_calls.wire_times import time_of
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.telemetry import current_traceparent
 
 from spawnmesh_hook.rpc.dependencies import Dependencies
-from spawnmesh_hook.rpc.webhook_messages import parse_time
 from spawnmesh_hook.store import webhook_deliveries, webhooks
 
 _MAX_REPLAYED = 1_000
@@ -23,7 +23,7 @@ async def replay_webhook_deliveries(
             event_ids = list(request.events.event_ids)
             await webhook_deliveries.require_messages(connection, tenant_id, webhook_id, event_ids)
         else:
-            since = parse_time(request.failed_since_time, "failed_since_time")
+            since = time_of(request.failed_since_time, "failed_since_time")
             failed = await webhook_deliveries.list_failed(
                 connection, tenant_id, webhook_id, since, _MAX_REPLAYED + 1
             )

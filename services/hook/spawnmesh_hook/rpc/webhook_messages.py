@@ -1,12 +1,8 @@
 """Parses and renders messages that several RPCs of WebhookService share."""
 
-from datetime import UTC, datetime, timedelta
-
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import webhook_pb2 as pb
+from spawnmesh_calls.wire_times import duration_of, timestamp_of
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.errors import invalid
 
 from spawnmesh_hook.domain.webhooks import (
     DeliveryState,
@@ -24,12 +20,12 @@ def render_webhook(webhook: Webhook) -> pb.Webhook:
         name=webhook.name,
         url=webhook.url,
         event_types=[_render_type(one) for one in webhook.event_types],
-        timeout=_render_duration(webhook.timeout),
+        timeout=duration_of(webhook.timeout),
         paused=webhook.paused,
         pause_reason=webhook.pause_reason,
-        failing_since_time=_render_time(webhook.failing_since),
-        previous_secret_expire_time=_render_time(until if until and until > utc_now() else None),
-        create_time=_render_time(webhook.create_time),
+        failing_since_time=timestamp_of(webhook.failing_since),
+        previous_secret_expire_time=timestamp_of(until if until and until > utc_now() else None),
+        create_time=timestamp_of(webhook.create_time),
         etag=webhook.etag,
     )
 
@@ -43,9 +39,9 @@ def render_delivery(delivery: WebhookDelivery) -> pb.WebhookDelivery:
         session_id=message.session_id,
         run_id=message.run_id,
         state=pb.WebhookDeliveryState.Value(f"WEBHOOK_DELIVERY_STATE_{delivery.state}"),
-        event_time=_render_time(message.event_time),
-        queue_time=_render_time(delivery.queue_time),
-        end_time=_render_time(delivery.end_time),
+        event_time=timestamp_of(message.event_time),
+        queue_time=timestamp_of(delivery.queue_time),
+        end_time=timestamp_of(delivery.end_time),
         attempt_count=delivery.attempt_count,
         attempts=map(_render_attempt, delivery.attempts),
         body_json=message.body,
@@ -64,36 +60,14 @@ def parse_state(state: "pb.WebhookDeliveryState.ValueType") -> DeliveryState | N
     return DeliveryState(name) if state else None
 
 
-def parse_time(time: Timestamp, field: str) -> datetime:
-    """Return the time. Raise INVALID_REQUEST if it is malformed."""
-    try:
-        return time.ToDatetime(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise invalid(field, "is not a valid time") from None
-
-
 def _render_type(event_type: WebhookType) -> "pb.WebhookEventType.ValueType":
     return pb.WebhookEventType.Value(f"WEBHOOK_EVENT_TYPE_{event_type.name}")
 
 
 def _render_attempt(attempt: WebhookAttempt) -> pb.WebhookAttempt:
     return pb.WebhookAttempt(
-        start_time=_render_time(attempt.start_time),
-        latency=_render_duration(attempt.latency),
+        start_time=timestamp_of(attempt.start_time),
+        latency=duration_of(attempt.latency),
         status_code=attempt.status_code,
         error=attempt.error,
     )
-
-
-def _render_time(time: datetime | None) -> Timestamp | None:
-    if time is None:
-        return None
-    rendered = Timestamp()
-    rendered.FromDatetime(time)
-    return rendered
-
-
-def _render_duration(duration: timedelta) -> Duration:
-    rendered = Duration()
-    rendered.FromTimedelta(duration)
-    return rendered

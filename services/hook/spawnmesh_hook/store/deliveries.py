@@ -1,7 +1,7 @@
 """The delivery log: one row for each call of a plugin."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from psycopg.rows import kwargs_row
@@ -9,29 +9,13 @@ from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import Delivery, DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind
 
 MAX_SCANNED_DELIVERIES = 5_000
 """Deliveries at which a page looks, so that its cost is bounded whatever the filter."""
 
 _SQL = load_statements(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A call of a plugin. `error` is empty, or says without content why the call failed."""
-
-    delivery_id: str
-    plugin: str
-    hook: HookKind
-    session_id: str
-    run_id: str
-    start_time: datetime
-    latency: timedelta
-    decision: DeliveryDecision
-    error: str
-    attempt: int
 
 
 NARROWEST_FIRST = ("run_id", "session_id", "plugin")

@@ -1,10 +1,10 @@
 """Plugins that tenants registered."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_hook.domain.plugins import (
@@ -115,7 +115,7 @@ async def notify_plugins_changed(connection: Connection) -> None:
     await connection.execute(_SQL["notify_plugins_changed"], {"channel": PLUGINS_CHANGED_CHANNEL})
 
 
-def _plugin(row: dict[str, Any]) -> Plugin:
+def _plugin(row: Row) -> Plugin:
     return Plugin(
         name=row["name"],
         endpoint=row["endpoint"],

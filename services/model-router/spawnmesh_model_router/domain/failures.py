@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from spawnmesh_core.errors import invalid
-
 from spawnmesh_model_router.domain.events import Attempt
+from spawnmesh_model_router.domain.listed_span import earlier, listed_span
 from spawnmesh_model_router.domain.reasons import FailoverReason
-from spawnmesh_model_router.domain.spend import earlier
 
 KEPT_HOURS = 7 * 24
 """The hours that are kept, the current one included."""
@@ -73,13 +71,14 @@ class HourSpan:
         Without an end it is now; without a start it is 24 hours earlier. Raises MeshError
         INVALID_REQUEST for a span that ends before it starts, or is longer than what is kept.
         """
-        end = now if end is None else end
-        if start is None:
-            start = earlier(end, _DEFAULT_HOURS * _HOUR)
-        if end < start:
-            raise invalid("end_time", "is before start_time")
-        if end - start > KEPT_HOURS * _HOUR:
-            raise invalid("start_time", f"is more than {KEPT_HOURS} hours before end_time: no more are kept")
+        start, end = listed_span(
+            start,
+            end,
+            now,
+            default=_DEFAULT_HOURS * _HOUR,
+            kept=KEPT_HOURS * _HOUR,
+            kept_words=f"{KEPT_HOURS} hours",
+        )
         last = hour_of(earlier(end, timedelta(microseconds=1)))
         return cls(max(_next_hour(start), first_kept_hour(now)), last)
 

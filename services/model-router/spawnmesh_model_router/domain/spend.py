@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
-from spawnmesh_core.errors import invalid
-
 from spawnmesh_model_router.domain.charges import ChargedUsage
+from spawnmesh_model_router.domain.listed_span import earlier, listed_span
 
 KEPT_DAYS = 90
 """The days that are kept, the current one included."""
@@ -91,13 +90,14 @@ class SpendSpan:
         Without an end it is now; without a start it is 30 days earlier. Raises MeshError
         INVALID_REQUEST for a span that ends before it starts, or is longer than what is kept.
         """
-        end = now if end is None else end
-        if start is None:
-            start = earlier(end, timedelta(days=_DEFAULT_DAYS))
-        if end < start:
-            raise invalid("end_time", "is before start_time")
-        if end - start > timedelta(days=KEPT_DAYS):
-            raise invalid("start_time", f"is more than {KEPT_DAYS} days before end_time: no more are kept")
+        start, end = listed_span(
+            start,
+            end,
+            now,
+            default=timedelta(days=_DEFAULT_DAYS),
+            kept=timedelta(days=KEPT_DAYS),
+            kept_words=f"{KEPT_DAYS} days",
+        )
         return cls(max(_next_day(start), first_kept_day(now)), earlier(end, timedelta(microseconds=1)).date())
 
 
@@ -115,9 +115,3 @@ def _next_day(moment: datetime) -> date:
     """Return the first day that begins at this moment or later."""
     day = moment.date()
     return day if moment == midnight(day) or day == date.max else day + timedelta(days=1)
-
-
-def earlier(moment: datetime, span: timedelta) -> datetime:
-    """Return the moment earlier by the span, or the first moment of all."""
-    first = datetime.min.replace(tzinfo=UTC)
-    return moment - span if moment - first >= span else first

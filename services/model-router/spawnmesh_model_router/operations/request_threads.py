@@ -5,13 +5,16 @@ short, so that the event loop has its turns meanwhile.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
+
+from spawnmesh_model_router.domain.request_json import ToolSchema, read_schemas
 
 INLINE_BYTES = 64 * 1024
 """Content up to this size is worked on by the event loop: it takes two milliseconds at most."""
@@ -36,6 +39,13 @@ class RequestThreads:
             return work()
         async with self._limiter.hold(tenant_id):
             return await shield_until_done(self._run_in_thread(work))
+
+    async def read_schemas(
+        self, tenant_id: str, schemas: Sequence[str], blocks: Sequence[str]
+    ) -> list[ToolSchema | None]:
+        """Read the schemas of tools as the domain's `read_schemas` does. Raises TooManyNodes."""
+        size_bytes = sum(map(len, (*schemas, *blocks)))
+        return await self.run(tenant_id, size_bytes, partial(read_schemas, schemas, blocks))
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

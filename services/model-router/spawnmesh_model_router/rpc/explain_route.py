@@ -17,7 +17,8 @@ from spawnmesh_model_router.operations.failover.dependencies import ChainDepende
 from spawnmesh_model_router.operations.failover.progress import ChainProgress
 from spawnmesh_model_router.operations.failover.routing import assess_link, build_links
 from spawnmesh_model_router.rpc.dependencies import Dependencies
-from spawnmesh_model_router.rpc.messages import parse_generate_request, render_verdict
+from spawnmesh_model_router.rpc.generate_messages import parse_generate_request
+from spawnmesh_model_router.rpc.messages import render_verdict
 
 _CHAIN_STOPPED = outcome_of(Skipped(SkipReason.CHAIN_STOPPED))
 
@@ -34,7 +35,10 @@ async def explain_route(
     """
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain
-    routing, content = await parse_generate_request(request.request, caller, policy, chain, remaining_seconds)
+    deadline = chain.deadline_after(remaining_seconds)
+    routing, content = await parse_generate_request(
+        request.request, caller, policy, chain.config, deadline, chain.threads.read_schemas
+    )
     progress = ChainProgress(routing, content, build_links(chain.config, routing))
     now = chain.clock()
     outcomes: list[Outcome] = []

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_model_router.domain.answer import (
@@ -23,8 +23,8 @@ from spawnmesh_model_router.domain.events import Attempt, AttemptFailed, Attempt
 from spawnmesh_model_router.operations.budget_guard import generate_within_budget
 from spawnmesh_model_router.operations.event_batches import batch_events
 from spawnmesh_model_router.rpc.dependencies import Dependencies
+from spawnmesh_model_router.rpc.generate_messages import parse_generate_request
 from spawnmesh_model_router.rpc.messages import (
-    parse_generate_request,
     render_images,
     render_reason,
     render_thinking,
@@ -46,7 +46,10 @@ async def generate(
     """
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain
-    routing, content = await parse_generate_request(request, caller, policy, chain, remaining_seconds)
+    deadline = chain.deadline_after(remaining_seconds)
+    routing, content = await parse_generate_request(
+        request, caller, policy, chain.config, deadline, chain.threads.read_schemas
+    )
     events = generate_within_budget(chain, deps.budgets, deps.run_budgets, deps.usage, routing, content)
     render = partial(_render_event, price_version=chain.config.price_version)
     async with aclosing(batch_events(events)) as batches:
@@ -142,14 +145,11 @@ def _render_usage(charged: ChargedUsage, price_version: str) -> message_pb2.Toke
 
 
 def _render_attempt(attempt: Attempt) -> generation_pb2.Attempt:
-    start, end = Timestamp(), Timestamp()
-    start.FromDatetime(attempt.start_time)
-    end.FromDatetime(attempt.end_time)
     return generation_pb2.Attempt(
         number=attempt.number,
         model=str(attempt.model),
-        start_time=start,
-        end_time=end,
+        start_time=timestamp_of(attempt.start_time),
+        end_time=timestamp_of(attempt.end_time),
         reason=render_reason(attempt.reason),
         http_status=attempt.http_status,
     )

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from spawnmesh.model_router.v1 import failures_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
@@ -12,7 +13,7 @@ from spawnmesh_model_router.domain.errors import unknown_tenant
 from spawnmesh_model_router.domain.failures import FailureCounts, FailureKey, HourSpan
 from spawnmesh_model_router.domain.reasons import parse_reason
 from spawnmesh_model_router.rpc.dependencies import Dependencies
-from spawnmesh_model_router.rpc.messages import parse_time, render_reason, render_time
+from spawnmesh_model_router.rpc.messages import parse_time, render_reason
 from spawnmesh_model_router.store.failures import FailureGrouping
 from spawnmesh_model_router.store.failures import list_failures as read_failures
 from spawnmesh_model_router.store.policies import get_policy
@@ -54,7 +55,7 @@ async def list_failures(
 
 def _render_row(key: FailureKey, counts: FailureCounts, grouping: FailureGrouping) -> failures_pb2.FailureRow:
     return failures_pb2.FailureRow(
-        hour_time=render_time(key.hour) if grouping.by_hour else None,
+        hour_time=timestamp_of(key.hour) if grouping.by_hour else None,
         model=key.model,
         reason=render_reason(parse_reason(key.reason) if grouping.by_reason else None),
         failure_count=counts.failures,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import routing_pb2
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller, CallerKind
 
@@ -86,14 +87,13 @@ def _render_cooldown(
     if target.scope is Scope.CREDENTIAL:
         provider, fingerprint, *model = name.split("/", 2)
         name = "/".join((provider, str(numbers.get(fingerprint, 0)), *model))
-    rendered = routing_pb2.Cooldown(
+    return routing_pb2.Cooldown(
         scope=routing_pb2.CooldownScope.Value(f"COOLDOWN_SCOPE_{target.scope.value}"),
         target=name,
         reason=render_reason(cooldown.reason),
         failure_count=cooldown.failures,
         audience=render_audience(cooldown.audience),
         tenant_id=target.tenant_id,
+        start_time=timestamp_of(cooldown.failed_at),
+        until_time=timestamp_of(cooldown.until),
     )
-    rendered.start_time.FromDatetime(cooldown.failed_at)
-    rendered.until_time.FromDatetime(cooldown.until)
-    return rendered

@@ -4,6 +4,7 @@ from datetime import date
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import spend_pb2
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
@@ -11,7 +12,7 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_model_router.domain.errors import unknown_tenant
 from spawnmesh_model_router.domain.spend import Spend, SpendKey, SpendSpan, midnight
 from spawnmesh_model_router.rpc.dependencies import Dependencies
-from spawnmesh_model_router.rpc.messages import parse_time, render_time
+from spawnmesh_model_router.rpc.messages import parse_time
 from spawnmesh_model_router.store.spend import DaySpending, SpendGrouping, get_day_spending
 from spawnmesh_model_router.store.spend import list_spend as read_spend
 
@@ -61,7 +62,7 @@ def _parse_position(last: tuple[str, str, str] | None) -> SpendKey | None:
 def _render_row(key: SpendKey, spend: Spend, grouping: SpendGrouping) -> spend_pb2.SpendRow:
     usage = spend.charged.usage
     return spend_pb2.SpendRow(
-        day_time=render_time(midnight(key.day)) if grouping.by_day else None,
+        day_time=timestamp_of(midnight(key.day)) if grouping.by_day else None,
         agent_id=key.agent_id,
         model=key.model,
         call_count=spend.call_count,
@@ -78,5 +79,5 @@ def _render_budget(spending: DaySpending) -> spend_pb2.DayBudget:
         limit_micros=spending.limit_micros,
         spent_micros=spending.spent_micros,
         reserved_micros=spending.reserved_micros,
-        renew_time=render_time(spending.renew_time),
+        renew_time=timestamp_of(spending.renew_time),
     )

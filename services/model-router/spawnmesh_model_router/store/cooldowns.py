@@ -1,11 +1,10 @@
 """Cooldowns in the database."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, switch_tenant
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 from spawnmesh_postgres.tenant_purges import get_purge, join_writers
 
@@ -114,7 +113,7 @@ def _key(target: CooldownTarget) -> dict[str, str]:
     }
 
 
-def _parse(row: Mapping[str, Any]) -> tuple[CooldownTarget, CooldownRecord]:
+def _parse(row: Row) -> tuple[CooldownTarget, CooldownRecord]:
     tenant_id = "" if row["tenant_id"] == ALL_TENANTS else row["tenant_id"]
     target = CooldownTarget(Scope(row["scope"]), row["target"], tenant_id)
     cooldown = Cooldown(

@@ -1,6 +1,6 @@
 """The steps of this service's operations: a job takes them one by one until the work is done."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
@@ -10,8 +10,7 @@ from spawnmesh.session.v1.tenant_service_pb2 import DeleteTenantResponse
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.long_running.operation import OperationType, Progress, Step, Work
 
-from spawnmesh_session.domain.tenants import DeletionPosition, DeletionStep
-from spawnmesh_session.operations.deletion_report import render_deletion
+from spawnmesh_session.domain.tenants import DeletionPosition, DeletionStep, TenantDeletion
 from spawnmesh_session.operations.operation_types import DELETE_TENANT
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.store import tenant_deletions
@@ -29,6 +28,7 @@ class TenantSteps:
 
     database: Database
     tenant_purge: TenantPurge
+    render_deletion: Callable[[TenantDeletion], tenant_pb2.TenantDeletion]
 
     def by_method(self) -> Mapping[str, tuple[OperationType, Step]]:
         """Return the steps by the RPC that starts the operation."""
@@ -45,7 +45,7 @@ class TenantSteps:
         response.tenant.tenant_id = work.tenant_id
         is_known = deletion is not None and deletion.request_time == position.request_time
         if deletion is not None and is_known:
-            response.tenant.deletion.CopyFrom(render_deletion(deletion))
+            response.tenant.deletion.CopyFrom(self.render_deletion(deletion))
         # A deletion that is not known any more is done: the tenant was created again.
         is_done = deletion is None or not is_known or deletion.step == DeletionStep.DONE
         response.tenant.state = (

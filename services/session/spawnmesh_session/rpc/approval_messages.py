@@ -2,6 +2,7 @@
 
 from spawnmesh.session.v1 import approval_pb2 as pb
 from spawnmesh.session.v1.approval_pb2 import CallKey
+from spawnmesh_calls.wire_times import timestamp_of
 
 from spawnmesh_session.domain.approvals import (
     Approval,
@@ -9,7 +10,7 @@ from spawnmesh_session.domain.approvals import (
     ExpiryPolicy,
     approval_id_of,
 )
-from spawnmesh_session.rpc.messages import parse_enum, parse_text, render_time
+from spawnmesh_session.rpc.messages import parse_enum, parse_text
 
 _POLICY = "EXPIRY_POLICY_"
 _STATE = "APPROVAL_STATE_"
@@ -57,15 +58,15 @@ def render_approval(approval: Approval) -> pb.Approval:
         agent_id=approval.agent_id,
         state=pb.ApprovalState.Value(f"{_STATE}{approval.state}"),
         reason=approval.reason,
-        create_time=render_time(approval.create_time),
-        expire_time=render_time(approval.expire_time),
-        escalate_time=render_time(approval.escalate_time),
+        create_time=timestamp_of(approval.create_time),
+        expire_time=timestamp_of(approval.expire_time),
+        escalate_time=timestamp_of(approval.escalate_time),
         on_expiry=pb.ExpiryPolicy.Value(f"{_POLICY}{approval.on_expiry}"),
-        decide_time=render_time(approval.decide_time),
+        decide_time=timestamp_of(approval.decide_time),
         decided_by=approval.decided_by,
         edited_arguments_json=approval.edited_arguments_json,
         text=approval.text,
-        begin_time=render_time(approval.begin_time),
+        begin_time=timestamp_of(approval.begin_time),
     )
     if subject.tool_name:
         rendered.tool_call.CopyFrom(

@@ -5,10 +5,10 @@ from datetime import timedelta
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.session.v1 import budget_pb2 as pb
+from spawnmesh_calls.wire_times import duration_of, timestamp_of
 from spawnmesh_core.errors import invalid
 
 from spawnmesh_session.domain.budgets import DEFAULT_WAIT, FamilyBudget, FamilyLimits, RunsTotal
-from spawnmesh_session.rpc.messages import render_duration, render_time
 
 
 def parse_limits(budget: pb.Budget) -> FamilyLimits:
@@ -45,8 +45,8 @@ def render_limits(limits: FamilyLimits) -> pb.Budget:
         max_token_count=limits.token_count,
         max_cost_micros=limits.cost_micros,
         max_model_call_count=limits.model_call_count,
-        max_run_time=render_duration(limits.run_time) if limits.run_time else None,
-        max_wait=render_duration(limits.wait),
+        max_run_time=duration_of(limits.run_time) if limits.run_time else None,
+        max_wait=duration_of(limits.wait),
     )
 
 
@@ -60,11 +60,11 @@ def render_budget(budget: FamilyBudget) -> pb.SessionBudget:
             token_count=used.token_count,
             cost_micros=used.cost_micros,
             model_call_count=used.model_call_count,
-            run_time=render_duration(used.run_time),
+            run_time=duration_of(used.run_time),
         ),
         reached_limits=[pb.BudgetLimit.Value(f"BUDGET_LIMIT_{kind.value}") for kind in budget.reached],
         etag=budget.etag,
-        update_time=render_time(budget.update_time),
+        update_time=timestamp_of(budget.update_time),
         updated_by=budget.updated_by,
     )
 

@@ -2,6 +2,7 @@
 
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh_calls.wire_times import duration_of, timestamp_of
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.tokens import HarnessClaim
 
@@ -14,12 +15,10 @@ from spawnmesh_session.rpc.messages import (
     parse_seconds,
     parse_text,
     render_agent,
-    render_duration,
     render_hooks,
     render_run,
     render_session,
     render_thinking,
-    render_time,
 )
 from spawnmesh_session.store.run_queue import ServedRuns
 
@@ -81,9 +80,9 @@ def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.Cl
             has_budget=bool(session.budget_session_ids),
             agent_id=agent.agent_id,
         ),
-        lease_ttl=render_duration(deps.lease_ttl),
-        deadline_time=render_time(run.deadline_time),
-        time_left=render_duration(claimed.time_left),
+        lease_ttl=duration_of(deps.lease_ttl),
+        deadline_time=timestamp_of(run.deadline_time),
+        time_left=duration_of(claimed.time_left),
         traceparent=run_traceparent(session, run.run_id),
         thinking=render_thinking(session.thinking or agent.thinking),
         tenant_id=claimed.tenant_id,

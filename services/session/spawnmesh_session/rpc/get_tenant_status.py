@@ -9,6 +9,7 @@ from spawnmesh.session.v1.tenant_service_pb2 import (
 )
 from spawnmesh.tenancy.v1 import tenant_status_pb2 as status_pb
 from spawnmesh_calls.wire_reasons import reason_number
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.tenant_participant_servicer import render_stored
 from spawnmesh_runtime.caller import Caller
@@ -17,7 +18,6 @@ from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_session.clients.tenant_participants import ParticipantClient
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_time
 from spawnmesh_session.store import tenants
 from spawnmesh_session.store.tenant_deletions import TENANT_TABLES
 
@@ -59,6 +59,6 @@ def _render_deletion(deletion: TenantDeletion) -> status_pb.TenantStatus:
     return status_pb.TenantStatus(
         state=status_pb.PARTICIPATION_STATE_PURGED if is_over else status_pb.PARTICIPATION_STATE_PURGING,
         settings_version=deletion.settings_version,
-        purge_begin_time=render_time(deletion.request_time),
-        purge_end_time=render_time(deletion.end_time),
+        purge_begin_time=timestamp_of(deletion.request_time),
+        purge_end_time=timestamp_of(deletion.end_time),
     )

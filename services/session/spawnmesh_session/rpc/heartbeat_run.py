@@ -1,13 +1,13 @@
 """HeartbeatRun. Extends the lease from now, by the database clock, and returns a new run token."""
 
 from spawnmesh.session.v1.run_service_pb2 import HeartbeatRunRequest, HeartbeatRunResponse, Interrupt
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.tokens import HarnessClaim
 
 from spawnmesh_session.domain.runs import CallingRun, lease_lost
 from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_time
 from spawnmesh_session.store import run_queue, runs
 
 
@@ -34,7 +34,7 @@ async def heartbeat_run(
         agent_id=caller.agent_id,
     )
     return HeartbeatRunResponse(
-        lease_expire_time=render_time(lease.end_time),
+        lease_expire_time=timestamp_of(lease.end_time),
         pending_message_count=lease.unread_count,
         run_token=token,
         interrupt=Interrupt.Value(f"INTERRUPT_{lease.interrupt or 'UNSPECIFIED'}"),

@@ -6,12 +6,13 @@ and messages from people.
 
 from spawnmesh.session.v1.run_service_pb2 import InboxMessage as InboxMessageProto
 from spawnmesh.session.v1.run_service_pb2 import ListInboxRequest, ListInboxResponse
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.inbox import InboxMessage
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_run_state, render_time
+from spawnmesh_session.rpc.messages import render_run_state
 from spawnmesh_session.store import inbox
 
 _DEFAULT_PAGE_SIZE = 100
@@ -45,5 +46,5 @@ def _render(message: InboxMessage) -> InboxMessageProto:
         text=message.text,
         child_session_id=message.child_session_id,
         child_run_state=render_run_state(message.child_run_state),
-        create_time=render_time(message.create_time),
+        create_time=timestamp_of(message.create_time),
     )

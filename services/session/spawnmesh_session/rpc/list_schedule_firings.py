@@ -6,11 +6,12 @@ from spawnmesh.session.v1.schedule_service_pb2 import (
     ListScheduleFiringsRequest,
     ListScheduleFiringsResponse,
 )
+from spawnmesh_calls.wire_times import time_of
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.schedule_messages import parse_outcome, parse_time, render_firing
+from spawnmesh_session.rpc.schedule_messages import parse_outcome, render_firing
 from spawnmesh_session.store import schedules
 from spawnmesh_session.store.schedules import FiringQuery
 
@@ -29,8 +30,8 @@ async def list_schedule_firings(
     has_end = request.HasField("end_time")
     query = FiringQuery(
         outcome=parse_outcome(request.outcome),
-        start_time=parse_time(request.start_time, "start_time"),
-        end_time=parse_time(request.end_time, "end_time") if has_end else _END_OF_TIME,
+        start_time=time_of(request.start_time, "start_time"),
+        end_time=time_of(request.end_time, "end_time") if has_end else _END_OF_TIME,
         before_time=before_time,
         before_id=before_id,
     )

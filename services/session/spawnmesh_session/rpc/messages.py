@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import ParseDict
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
@@ -17,6 +15,7 @@ from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh.session.v1.approval_pb2 import ApprovalPolicy
 from spawnmesh_calls.wire_reasons import reason_number
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import PagedRequest, page_token, position_of
 from spawnmesh_runtime.caller import Caller
@@ -26,9 +25,8 @@ from spawnmesh_session.domain.agents import AgentProfile, etag_of
 from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.domain.tenants import DeletedTenant, Tenant
+from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 from spawnmesh_session.domain.text import without_nul
-from spawnmesh_session.operations.deletion_report import render_deletion
 
 DEFAULT_PAGE_SIZE = 50
 _THINKING = "THINKING_LEVEL_"
@@ -96,22 +94,6 @@ def render_next_page(last_id: str, request: PagedRequest, caller: Caller) -> str
 # Responses
 
 
-def render_time(value: datetime | None) -> Timestamp | None:
-    """Render a time that may be absent."""
-    if value is None:
-        return None
-    stamp = Timestamp()
-    stamp.FromDatetime(value)
-    return stamp
-
-
-def render_duration(value: timedelta) -> Duration:
-    """Render a duration."""
-    duration = Duration()
-    duration.FromTimedelta(value)
-    return duration
-
-
 def render_thinking(level: str) -> "ThinkingLevel.ValueType":
     """Render a thinking level; unspecified if none was chosen."""
     return ThinkingLevel.Value(f"{_THINKING}{level}") if level else THINKING_LEVEL_UNSPECIFIED
@@ -134,13 +116,13 @@ def render_run(run: Run) -> pb.Run:
         error_reason=reason_number(run.error_reason),
         error_message=run.error_message,
         usage=TokenUsage(**run.usage),
-        queue_time=render_time(run.queue_time),
-        start_time=render_time(run.start_time),
-        end_time=render_time(run.end_time),
+        queue_time=timestamp_of(run.queue_time),
+        start_time=timestamp_of(run.start_time),
+        end_time=timestamp_of(run.end_time),
         revision_count=run.revision_count,
         delay=_render_delay(run.delay) if run.delay.count else None,
         capped_revisions=_render_capped(run) if run.state is RunState.SUCCEEDED else (),
-        interrupt_time=render_time(run.interrupt_time),
+        interrupt_time=timestamp_of(run.interrupt_time),
         approval_id=run.approval_id,
         output_file_count=run.outputs.file_count,
         output_total_bytes=run.outputs.total_bytes,
@@ -160,7 +142,7 @@ def _render_delay(delay: RunDelay) -> pb.RunDelay:
     return pb.RunDelay(
         reason=reason_number(delay.reason),
         message=delay.message,
-        not_before_time=render_time(delay.not_before_time),
+        not_before_time=timestamp_of(delay.not_before_time),
         count=delay.count,
     )
 
@@ -179,14 +161,14 @@ def render_session(session: Session) -> pb.Session:
         context=pb.ContextMode.Value(f"CONTEXT_MODE_{session.context}"),
         cleanup=pb.Cleanup.Value(f"CLEANUP_{session.cleanup}"),
         runtime=pb.Runtime.Value(f"RUNTIME_{session.runtime}"),
-        create_time=render_time(session.create_time),
-        end_time=render_time(session.end_time),
+        create_time=timestamp_of(session.create_time),
+        end_time=timestamp_of(session.end_time),
         latest_run=render_run(session.latest_run) if session.latest_run else None,
         receipt=_render_receipt(session.receipt) if session.receipt else None,
         task_hash=session.task_hash,
         trace_id=trace_id_of(session.traceparent),
         failure_reason=reason_number(session.failure.reason if session.failure else ""),
-        archive_time=render_time(session.archive_time),
+        archive_time=timestamp_of(session.archive_time),
         thinking=render_thinking(session.thinking),
         metadata=session.metadata,
         agent_version=session.agent_version,
@@ -241,10 +223,23 @@ def render_tenant(tenant: Tenant | DeletedTenant) -> tenant_pb2.Tenant:
         display_name=tenant.display_name,
         settings=ParseDict(tenant.settings, tenant_pb2.TenantSettings()),
         settings_version=tenant.settings_version,
-        create_time=render_time(tenant.create_time),
+        create_time=timestamp_of(tenant.create_time),
         state=tenant_pb2.TENANT_STATE_DELETING if tenant.deletion else state,
         deletion=render_deletion(tenant.deletion) if tenant.deletion else None,
         etag=tenant.etag,
+    )
+
+
+def render_deletion(deletion: TenantDeletion) -> tenant_pb2.TenantDeletion:
+    """Render the progress of a tenant's deletion, or its report if it is done."""
+    return tenant_pb2.TenantDeletion(
+        request_time=timestamp_of(deletion.request_time),
+        end_time=timestamp_of(deletion.end_time),
+        killed_run_count=deletion.killed_run_count,
+        deleted_session_count=deletion.deleted_session_count,
+        deleted_transcript_count=deletion.deleted_transcript_count,
+        deleted_object_count=deletion.deleted_object_count,
+        stalled_by=deletion.stalled_by,
     )
 
 

@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.session.v1 import output_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 
 from spawnmesh_session.domain.output_sets import OutputSet
-from spawnmesh_session.rpc.messages import render_time
 
 
 def render_output_set(output_set: OutputSet) -> pb.OutputSet:
@@ -18,5 +18,5 @@ def render_output_set(output_set: OutputSet) -> pb.OutputSet:
         request_id=output_set.request_id,
         files=[AttachmentFile(**asdict(file)) for file in output_set.files],
         total_bytes=output_set.total_bytes,
-        publish_time=render_time(output_set.publish_time),
+        publish_time=timestamp_of(output_set.publish_time),
     )

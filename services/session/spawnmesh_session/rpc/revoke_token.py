@@ -3,13 +3,13 @@
 from datetime import UTC, datetime
 
 from spawnmesh.session.v1.token_service_pb2 import RevokeTokenRequest, RevokeTokenResponse
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 
 from spawnmesh_session.domain.revocations import MAX_REVOKED_TOKENS, revocations_exceeded
 from spawnmesh_session.operations.run_tokens import longest_token_life
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_time
 from spawnmesh_session.store import revoked_tokens
 from spawnmesh_session.store.revoked_tokens import NO_TENANT
 
@@ -33,7 +33,7 @@ async def revoke_token(
         )
     if expiry is None:
         raise revocations_exceeded()
-    return RevokeTokenResponse(expire_time=render_time(expiry))
+    return RevokeTokenResponse(expire_time=timestamp_of(expiry))
 
 
 def _expiry_of(request: RevokeTokenRequest) -> datetime | None:

@@ -1,10 +1,10 @@
 """Parses and renders messages that several RPCs of ScheduleService share."""
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.session.v1 import schedule_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import invalid
 
 from spawnmesh_session.domain.schedules import (
@@ -66,9 +66,9 @@ def render_schedule(
         overlap=pb.OverlapPolicy.Value(f"{_OVERLAP}{schedule.overlap}"),
         catch_up=pb.CatchUpPolicy.Value(f"{_CATCH_UP}{schedule.catch_up}"),
         paused=schedule.paused,
-        upcoming_times=map(_render_time, upcoming),
+        upcoming_times=map(timestamp_of, upcoming),
         last_firing=render_firing(newest) if newest else None,
-        create_time=_render_time(schedule.create_time) if schedule.create_time else None,
+        create_time=timestamp_of(schedule.create_time),
         updated_by=schedule.updated_by,
         etag=schedule.etag,
     )
@@ -78,8 +78,8 @@ def render_firing(firing: Firing) -> pb.ScheduleFiring:
     """Render a firing of the history."""
     return pb.ScheduleFiring(
         firing_id=firing.firing_id,
-        due_time=_render_time(firing.due_time),
-        fire_time=_render_time(firing.fire_time),
+        due_time=timestamp_of(firing.due_time),
+        fire_time=timestamp_of(firing.fire_time),
         outcome=pb.FiringOutcome.Value(f"{_OUTCOME}{firing.outcome}"),
         session_id=firing.session_id,
         error_reason=firing.error_reason,
@@ -93,23 +93,9 @@ def parse_outcome(outcome: int) -> FiringOutcome | None:
     return FiringOutcome(parse_enum(pb.FiringOutcome, outcome, _OUTCOME)) if outcome else None
 
 
-def parse_time(time: Timestamp, field: str) -> datetime:
-    """Return the time. Raise INVALID_REQUEST if it is malformed."""
-    try:
-        return time.ToDatetime(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise invalid(field, "is not a valid time") from None
-
-
 def _parse_overlap(policy: int) -> OverlapPolicy:
     return OverlapPolicy(parse_enum(pb.OverlapPolicy, policy, _OVERLAP)) if policy else OverlapPolicy.SKIP
 
 
 def _parse_catch_up(policy: int) -> CatchUpPolicy:
     return CatchUpPolicy(parse_enum(pb.CatchUpPolicy, policy, _CATCH_UP)) if policy else CatchUpPolicy.NONE
-
-
-def _render_time(time: datetime) -> Timestamp:
-    rendered = Timestamp()
-    rendered.FromDatetime(time)
-    return rendered

@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from spawnmesh.session.v1 import token_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_time
 
 
 async def watch_revoked_tokens(
@@ -20,7 +20,7 @@ async def watch_revoked_tokens(
                     pb.RevokedToken(
                         tenant_id=token.tenant_id,
                         token_id=token.token_id,
-                        expire_time=render_time(token.expire_time),
+                        expire_time=timestamp_of(token.expire_time),
                         is_run=token.is_run,
                     )
                     for token in tokens

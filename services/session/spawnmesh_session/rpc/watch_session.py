@@ -9,6 +9,7 @@ from contextlib import aclosing
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from spawnmesh.transcript.v1.live_event_pb2 import DraftDelta, DraftRetracted, EntryAppended
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller
 
@@ -18,7 +19,7 @@ from spawnmesh_session.operations.callers import family_root_of
 from spawnmesh_session.operations.family_watch import FamilyWatch
 from spawnmesh_session.operations.member_feed import Message
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_run_state, render_time
+from spawnmesh_session.rpc.messages import render_run_state
 from spawnmesh_session.rpc.watch_cursor import parse_cursor, render_cursor
 
 
@@ -68,7 +69,7 @@ def _render(response: WatchSessionResponse, message: Message) -> WatchSessionRes
 def _render_event(event: SessionEvent) -> pb.SessionEvent:
     return pb.SessionEvent(
         number=event.number,
-        event_time=render_time(event.event_time),
+        event_time=timestamp_of(event.event_time),
         kind=pb.SessionEventKind.Value(f"SESSION_EVENT_KIND_{event.kind}"),
         run_id=event.run_id,
         run_state=render_run_state(event.run_state),

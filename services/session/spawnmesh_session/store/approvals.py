@@ -9,6 +9,7 @@ from psycopg.rows import kwargs_row
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.approvals import (
@@ -21,7 +22,7 @@ from spawnmesh_session.domain.approvals import (
 )
 from spawnmesh_session.domain.runs import Run
 from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.store.rows import MAX_LIST_BYTES, Row
+from spawnmesh_session.store.rows import MAX_LIST_BYTES
 
 MAX_SCANNED_APPROVALS = 1_000
 """Approvals at which a page looks, so that its cost is bounded whatever the filter."""

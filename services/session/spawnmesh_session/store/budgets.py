@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.budgets import (
@@ -15,7 +16,6 @@ from spawnmesh_session.domain.budgets import (
     OpenModelCall,
     RunsTotal,
 )
-from spawnmesh_session.store.rows import Row
 
 MAX_FAMILY = 10_000
 """The sessions of a family whose usage is summed."""

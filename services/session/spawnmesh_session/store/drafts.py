@@ -5,6 +5,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.drafts import Acceptance
@@ -13,7 +14,7 @@ from spawnmesh_session.domain.runs import Run, require_run, run_deleted
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.store import runs, tenants
 from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
-from spawnmesh_session.store.rows import PendingRow, Row, run_of
+from spawnmesh_session.store.rows import PendingRow, run_of
 
 _SQL = load_statements(__name__)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from psycopg import AsyncCursor
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.enabled_hooks import EnabledHooks
-from spawnmesh_session.store.rows import Row
 
 _SQL = load_statements(__name__)
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.output_sets import BegunOutputSet, OutputFile, OutputSet, PublishedName
 from spawnmesh_session.domain.runs import Run
-from spawnmesh_session.store.rows import MAX_LIST_BYTES, Row
+from spawnmesh_session.store.rows import MAX_LIST_BYTES
 
 _SQL = load_statements(__name__)
 

@@ -1,11 +1,12 @@
 """Rows of the tables as domain values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from psycopg import AsyncCursor
+from spawnmesh_postgres.rows import Row
 
 from spawnmesh_session.domain.agents import AgentProfile
 from spawnmesh_session.domain.runs import Run, RunDelay, RunOutputs, RunState, UngrantedRevision
@@ -15,7 +16,6 @@ from spawnmesh_session.domain.spawns import SpawnFailure
 MAX_LIST_BYTES = 3 * 1024 * 1024
 """Rows of one list. A response must be smaller than the 4 MiB that gRPC accepts by default."""
 
-Row = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -26,7 +26,7 @@ class PendingRow(Generic[T]):
     Fetch it later, also after the block.
     """
 
-    cursor: AsyncCursor[dict[str, Any]]
+    cursor: AsyncCursor[Row]
     convert: Callable[[Row], T]
 
     async def fetch(self) -> T | None:

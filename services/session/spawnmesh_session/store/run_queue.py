@@ -99,8 +99,19 @@ async def take_claimable_runs(
         "agents": list(served.agents) or None,
     }
     [rows] = await database.transact(ALL_TENANTS, (_take_statement(served), values))
-    others_took = [row.pop("others_took") for row in rows]
-    return TakenRuns([TakenRun(**row) for row in rows if row["run_id"]], any(others_took))
+    runs = [
+        TakenRun(
+            tenant_id=row["tenant_id"],
+            run_id=row["run_id"],
+            wait=row["wait"],
+            was_leased=row["was_leased"],
+            used_attempts=row["used_attempts"],
+            taken_until=row["taken_until"],
+        )
+        for row in rows
+        if row["run_id"]
+    ]
+    return TakenRuns(runs, any(row["others_took"] for row in rows))
 
 
 def _take_statement(served: ServedRuns) -> str:

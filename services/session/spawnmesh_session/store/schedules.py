@@ -10,10 +10,10 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.bounded_pages import bounded_page, scanned_row
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.schedules import CatchUpPolicy, Firing, FiringOutcome, OverlapPolicy, Schedule
-from spawnmesh_session.store.rows import Row
 
 MAX_SCANNED_FIRINGS = 5_000
 """Firings at which a page looks, so that its cost is bounded whatever the filter."""

@@ -7,6 +7,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.agents import require_agent
@@ -17,7 +18,7 @@ from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnParen
 from spawnmesh_session.domain.tenants import require_ready
 from spawnmesh_session.store import budgets, events, runs, tenants
 from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
-from spawnmesh_session.store.rows import PendingRow, Row, agent_of, failure_of, run_of, session_of
+from spawnmesh_session.store.rows import PendingRow, agent_of, failure_of, run_of, session_of
 
 _SQL = load_statements(__name__)
 
@@ -238,7 +239,7 @@ def _known(row: Row | None) -> KnownSpawn | None:
     )
 
 
-def _parent(spec: SpawnSpec, rows: dict[str, Any]) -> SpawnParent | None:
+def _parent(spec: SpawnSpec, rows: Row) -> SpawnParent | None:
     if not spec.parent_session_id:
         return None
     parent, counted = rows["lock_parent_of_spawn"], rows["count_live_children"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, switch_tenant
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.spawns import spawn_limits_of
@@ -16,7 +17,7 @@ from spawnmesh_session.domain.tenants import (
     TenantDeletion,
     require_tenant,
 )
-from spawnmesh_session.store.rows import MAX_LIST_BYTES, PendingRow, Row, time_of
+from spawnmesh_session.store.rows import MAX_LIST_BYTES, PendingRow, time_of
 
 _SQL = load_statements(__name__)
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import observed_pb2
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh.transcript.v1.entry_pb2 import SummaryMethod
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, JobKind
 from spawnmesh_runtime.peers import Peer
@@ -46,11 +46,9 @@ class SummaryPublisher:
 
 
 def _event(summary: PublishedSummary) -> observed_pb2.ObservedEvent:
-    event_time = Timestamp()
-    event_time.FromDatetime(summary.create_time)
     return observed_pb2.ObservedEvent(
         event_key=f"after_compaction:v1:{summary.entry_id}",
-        event_time=event_time,
+        event_time=timestamp_of(summary.create_time),
         session_id=summary.session_id,
         run_id=summary.run_id,
         after_compaction=observed_pb2.AfterCompactionEvent(

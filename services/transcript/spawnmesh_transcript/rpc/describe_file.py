@@ -1,9 +1,9 @@
 """DescribeFile. Describes a file and, with a range, returns its content."""
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
 from spawnmesh.transcript.v1 import file_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller
@@ -12,9 +12,9 @@ from spawnmesh_transcript.domain.condensation import CondensedFile, parse_file_i
 from spawnmesh_transcript.domain.file_parts import Bytes, Content, Lines
 from spawnmesh_transcript.domain.large_results import blob_id_of, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.callers import readable_key
 from spawnmesh_transcript.operations.file_reading import find_condensed, part_of, read_part
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import readable_key
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store.payloads import CondensedEntry, StoredPayload
 
@@ -88,8 +88,6 @@ async def _readable_key(session_id: str, file_id: str, caller: Caller, deps: Dep
 
 
 def _render(payload: StoredPayload, content: Content | None) -> pb.DescribeFileResponse:
-    create_time = Timestamp()
-    create_time.FromDatetime(payload.create_time)
     response = pb.DescribeFileResponse(
         file_id=file_id_of(payload.blob_id),
         session_id=payload.session_id,
@@ -102,7 +100,7 @@ def _render(payload: StoredPayload, content: Content | None) -> pb.DescribeFileR
         size_bytes=payload.size_bytes,
         line_count=payload.line_count,
         sha256=payload.sha256,
-        create_time=create_time,
+        create_time=timestamp_of(payload.create_time),
     )
     if content:
         response.content.CopyFrom(

@@ -10,10 +10,11 @@ from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import StoredEntry
+from spawnmesh_transcript.operations.callers import readable_key
 from spawnmesh_transcript.operations.entry_pages import PAGE_MAX_BYTES
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import readable_key, render_entry
+from spawnmesh_transcript.rpc.messages import render_entry
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import summaries as summary_store

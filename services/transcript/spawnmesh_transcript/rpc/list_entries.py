@@ -5,9 +5,10 @@ from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import PagePosition
+from spawnmesh_transcript.operations.callers import readable_key
 from spawnmesh_transcript.operations.entry_pages import read_page
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import parse_filter, readable_key, render_entry, render_head
+from spawnmesh_transcript.rpc.messages import parse_filter, render_entry, render_head
 
 _DEFAULT_PAGE_SIZE = 100
 _MAX_SEQ = 2**63 - 1

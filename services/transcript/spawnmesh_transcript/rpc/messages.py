@@ -1,15 +1,13 @@
-"""Parse and render the messages that several RPCs share, and check whose transcript a caller may
-use.
-"""
+"""Parse and render the messages that several RPCs share."""
 
 from datetime import UTC, datetime
 
 from google.protobuf.message import DecodeError
+from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import context_pb2 as context_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
-from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.domain.entries import EntryFilter, EntryKind, Head, StoredEntry, WriterClaim
@@ -17,8 +15,7 @@ from spawnmesh_transcript.domain.prompt_window import Fence
 from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim, stored_hash_differs
 from spawnmesh_transcript.domain.stale_results import TailLimits, tail_limits
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.operations.bodies.well_formed import ROLES
-from spawnmesh_transcript.store.transcripts import is_descendant
+from spawnmesh_transcript.domain.turns import Role
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -31,21 +28,6 @@ def parse_key(session_id: str, caller: Caller) -> Key:
     if "\x00" in session_id or (caller.kind is CallerKind.RUN and caller.session_id != session_id):
         raise not_found("transcript", session_id)
     return Key(caller.tenant_id, session_id)
-
-
-async def readable_key(database: Database, session_id: str, caller: Caller) -> Key:
-    """Return the key of a transcript that is read: a run also reads the descendants of its session.
-
-    Raises NOT_FOUND.
-    """
-    if caller.kind is not CallerKind.RUN or caller.session_id == session_id:
-        return parse_key(session_id, caller)
-    if "\x00" not in session_id:
-        key = Key(caller.tenant_id, session_id)
-        async with database.transaction(caller.tenant_id) as connection:
-            if await is_descendant(connection, key, caller.session_id):
-                return key
-    raise not_found("transcript", session_id)
 
 
 def parse_claim(claim: pb.WriterClaim, caller: Caller) -> WriterClaim:
@@ -64,10 +46,11 @@ def parse_claim(claim: pb.WriterClaim, caller: Caller) -> WriterClaim:
 
 def parse_filter(given: entry_pb.EntryFilter) -> EntryFilter:
     """Return the filter in the domain's kinds and roles."""
-    names = (entry_pb.EntryKind.Name(kind) for kind in given.kinds)
+    kinds = (entry_pb.EntryKind.Name(kind) for kind in given.kinds)
+    roles = (message_pb2.Role.Name(role) for role in given.roles)
     return EntryFilter(
-        kinds=frozenset(EntryKind(name.removeprefix("ENTRY_KIND_")) for name in names),
-        roles=frozenset(ROLES[role] for role in given.roles),
+        kinds=frozenset(EntryKind(name.removeprefix("ENTRY_KIND_")) for name in kinds),
+        roles=frozenset(Role(name.removeprefix("ROLE_")) for name in roles),
     )
 
 

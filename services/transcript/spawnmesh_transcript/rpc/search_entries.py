@@ -12,6 +12,7 @@ from typing import Literal
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import search_service_pb2 as pb
+from spawnmesh_calls.wire_times import timestamp_of
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_postgres.database import Database
@@ -19,9 +20,10 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import EntryFilter, EntryKind
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.callers import readable_key
 from spawnmesh_transcript.operations.search.find_entries import Hit, Search, find_entries
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import parse_filter, readable_key
+from spawnmesh_transcript.rpc.messages import parse_filter
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.search import SearchRange
@@ -108,14 +110,12 @@ async def _files_of_hits(database: Database, tenant_id: str, hits: Iterable[Hit]
 
 
 def _render(hit: Hit, file_id: str) -> pb.SearchHit:
-    create_time = Timestamp()
-    create_time.FromDatetime(hit.create_time)
     return pb.SearchHit(
         session_id=hit.session_id,
         entry_id=hit.entry_id,
         seq=hit.seq,
         kind=entry_pb.EntryKind.Value(f"ENTRY_KIND_{hit.kind}"),
-        create_time=create_time,
+        create_time=timestamp_of(hit.create_time),
         path=hit.path,
         byte_offset=hit.byte_offset,
         snippet=hit.snippet,

@@ -7,10 +7,11 @@ from spawnmesh.transcript.v1 import integrity_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.verification import Mismatch, MismatchCause
+from spawnmesh_transcript.operations.callers import readable_key
 from spawnmesh_transcript.operations.verification.verify import Verified
 from spawnmesh_transcript.operations.verification.verify import verify_transcript as verify_pages
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import parse_fence, readable_key, render_fence
+from spawnmesh_transcript.rpc.messages import parse_fence, render_fence
 
 _CAUSES = {cause: pb.MismatchCause.Value(f"MISMATCH_CAUSE_{cause}") for cause in MismatchCause}
 

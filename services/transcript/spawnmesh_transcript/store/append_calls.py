@@ -8,12 +8,13 @@ from typing import Any
 import orjson
 from psycopg.types.json import Jsonb
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.rows import Row
 
 from spawnmesh_transcript.domain.appends import Append, AppendOutcome, AppendResult, ends_of
 from spawnmesh_transcript.domain.entries import TURN_KINDS, Label, NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
-from spawnmesh_transcript.store.rows import Row, head_of
+from spawnmesh_transcript.store.rows import head_of
 
 
 class Calls:

@@ -7,6 +7,7 @@ from functools import cache
 
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.pipelines import Statement
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.appends import (
@@ -24,7 +25,7 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.store.append_calls import Calls, chained_results, result_of
 from spawnmesh_transcript.store.payloads import stub_rows
-from spawnmesh_transcript.store.rows import Row, head_of, key_parameters
+from spawnmesh_transcript.store.rows import head_of, key_parameters
 
 ENTRY_ID_KEY = "entries_id_key"
 """The constraint that the ids of entries are unique."""

@@ -8,13 +8,14 @@ from typing import NamedTuple
 from psycopg.errors import SerializationFailure
 from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.rows import Row
 
 from spawnmesh_transcript.domain.entries import WriterClaim
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.domain.turns import Turn
 from spawnmesh_transcript.store import entries, snapshots, summaries, tenants, transcripts, writers
-from spawnmesh_transcript.store.rows import Row, key_parameters
+from spawnmesh_transcript.store.rows import key_parameters
 from spawnmesh_transcript.store.summaries import Summary
 
 _HEAD = (

@@ -1,12 +1,11 @@
 """Drafts: the answer that the writer's model is giving."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.pipelines import Statement
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.drafts import (
@@ -105,7 +104,7 @@ async def read_draft(
     )
 
 
-def _piece(row: Mapping[str, Any]) -> Piece:
+def _piece(row: Row) -> Piece:
     kind = OutputKind(row["kind"])
     call = DraftCall(row["tool_call_id"], row["tool_name"]) if kind is OutputKind.TOOL_CALL else None
     return Piece(kind, row["text"], call, row["begins_call"])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from psycopg.rows import args_row
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import (
@@ -22,7 +23,7 @@ from spawnmesh_transcript.domain.prompt_window import WindowEntry
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.store.rows import Row, counted_entry, key_parameters, runs_of
+from spawnmesh_transcript.store.rows import counted_entry, key_parameters, runs_of
 
 _SQL = load_statements(__name__)
 READ_NEWEST_USER_TURN = _SQL["read_newest_user_turn"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from psycopg.types.json import Jsonb
 from spawnmesh_core.line_chain import NO_LINES
@@ -60,16 +61,14 @@ async def read_import(connection: Connection, key: Key) -> ImportProgress | None
     row = await (await connection.execute(_SQL["read_import"], _key(key))).fetchone()
     if row is None:
         return None
-    malformed = tuple((int(line), str(problem)) for line, problem in row.pop("malformed"))
-    memory = row.pop("memory")
-    turn_parents = tuple(memory.pop("turn_parents", ()))
-    compaction_ids = tuple(row.pop("compaction_ids"))
-    return ImportProgress(
+    memory = row["memory"]
+    values: dict[str, Any] = {
         **row,
-        malformed=malformed,
-        memory=FileMemory(**memory, turn_parents=turn_parents),
-        compaction_ids=compaction_ids,
-    )
+        "malformed": tuple((int(line), str(problem)) for line, problem in row["malformed"]),
+        "memory": FileMemory(**{**memory, "turn_parents": tuple(memory.get("turn_parents", ()))}),
+        "compaction_ids": tuple(row["compaction_ids"]),
+    }
+    return ImportProgress(**values)
 
 
 async def advance_import(

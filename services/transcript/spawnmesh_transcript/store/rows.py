@@ -1,15 +1,13 @@
 """Parameters and rows that statements of several tables share."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.rows import Row
 
 from spawnmesh_transcript.domain.entries import Head, StoredEntry
 from spawnmesh_transcript.domain.transcripts import Key
-
-Row = Mapping[str, Any]
-"""A row by column, as it leaves a cursor; the functions of a store return dataclasses."""
 
 
 def key_parameters(key: Key, **more: Any) -> dict[str, Any]:

@@ -5,13 +5,13 @@ Each function runs in the caller's transaction, except `list_tenants`.
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.pipelines import Statement
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 from spawnmesh_postgres.tenant_purges import GET_PURGE, JOIN_WRITERS, join_writers
 from spawnmesh_postgres.tenant_tables import TenantTables
 
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
-from spawnmesh_transcript.store.rows import Row
 
 _SQL = load_statements(__name__)
 FIND_POLICY = _SQL["find_policy"]

@@ -6,11 +6,12 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.pipelines import Statement
+from spawnmesh_postgres.rows import Row
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
-from spawnmesh_transcript.store.rows import Row, fetch_one, head_of, key_parameters
+from spawnmesh_transcript.store.rows import fetch_one, head_of, key_parameters
 from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)

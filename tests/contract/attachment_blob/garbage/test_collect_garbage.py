@@ -1,10 +1,10 @@
-"""CollectGarbage and the worker repair each interruption between the bucket and the rows."""
+"""CollectGarbage repairs each interruption between the bucket and the rows."""
 
 import asyncio
 import contextlib
 import hashlib
 import tracemalloc
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ import structlog
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
-from spawnmesh_attachment_blob.app import open_dependencies, open_worker
+from spawnmesh_attachment_blob.app import open_dependencies
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.domain.sets import SetRequest
 from spawnmesh_attachment_blob.operations.releaser import Releaser
@@ -21,7 +21,6 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_runtime.process import start_process
 
 from tests.support.attachment_blob.fakes import (
     FILES,
@@ -29,7 +28,6 @@ from tests.support.attachment_blob.fakes import (
     KilledAfterPut,
     PausedPuts,
     collector_of,
-    skip_other_tenants,
     waits_for_a_lock,
 )
 from tests.support.attachment_blob.fixtures import (
@@ -40,8 +38,8 @@ from tests.support.attachment_blob.fixtures import (
     open_stager,
     refused,
     repaired,
-    text,
 )
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import (
     PART,
     WHOLE,
@@ -354,57 +352,3 @@ async def test_CollectGarbage__unknown_tenant_and_wrong_callers(blobs: BlobServi
     for token in (tenant.client_token(), tenant.service_token(), tenant.run_token(new_id(IdKind.SESSION))):
         with refused(Reason.CALLER_NOT_ALLOWED):
             await tenant.call("CollectGarbage", request, token=token)
-
-
-async def test_the_worker_collects_once_for_each_tenant_and_interval(
-    eager: BlobService, postgres: Postgres
-) -> None:
-    await skip_other_tenants(postgres)
-    tenants = [eager.tenant() for _ in range(2)]
-    for tenant in tenants:
-        await tenant.prepare()
-        tenant.put(key_of_hash("0" * 64), b"x")
-
-    async with (
-        start_process("attachment-blob", eager.settings) as process,
-        open_worker(process, eager.settings) as worker,
-    ):
-        working = asyncio.ensure_future(worker.work())
-        await until(lambda: all(tenant.object_keys() == [] for tenant in tenants))
-        tenants[0].put(key_of_hash("0" * 64), b"x")
-        await worker.work_once()
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
-
-    assert tenants[0].object_keys() == [key_of_hash("0" * 64)]
-
-
-async def test_the_worker_records_what_it_removes_because_of_its_age(
-    eager: BlobService, postgres: Postgres
-) -> None:
-    await skip_other_tenants(postgres)
-    tenant = eager.tenant()
-    await tenant.prepare(1, **WHOLE, retention=Duration(seconds=60))
-    kept, expired = await tenant.stage(text("a", "x")), await tenant.stage(text("a", "y"))
-    await tenant.attach(expired.set_id)
-    await age(tenant, "update sets set state_time = now() - interval '61 seconds' where state = 'ATTACHED'")
-
-    async with (
-        start_process("attachment-blob", eager.settings) as process,
-        open_worker(process, eager.settings) as worker,
-    ):
-        await worker.work_once()
-
-    (event,) = [
-        one for one in await tenant.rows("audit_events") if one["subject"] == "attachment-blob-worker"
-    ]
-    assert event["resources"] == [f"set_id={expired.set_id}"]
-    assert (event["caller_kind"], event["code"]) == ("service", "OK")
-    assert event["method"].endswith("/CollectGarbage")
-    assert await tenant.read(kept.set_id, "a") == b"x"
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.02)

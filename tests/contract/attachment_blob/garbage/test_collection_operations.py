@@ -23,13 +23,8 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.process import start_process
 
 from tests.support.attachment_blob.fakes import waits_for_a_lock
-from tests.support.attachment_blob.fixtures import (
-    BlobService,
-    Tenant,
-    key_of_hash,
-    refused,
-    text,
-)
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, key_of_hash, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.serving import client_tokens
 from tests.support.waiting import eventually
 

@@ -10,7 +10,8 @@ from spawnmesh_attachment_blob.domain.comparison import ObjectEntry
 from spawnmesh_core.reasons import Reason
 
 from tests.support.attachment_blob.fakes import collector_of
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, refused, repaired, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, refused, repaired
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import (
     begin,
     chunks,

@@ -13,7 +13,8 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.process import start_process
 
 from tests.support.attachment_blob.fakes import metric_samples, skip_other_tenants
-from tests.support.attachment_blob.fixtures import BlobService, key_of_hash, open_blob_service, text
+from tests.support.attachment_blob.fixtures import BlobService, key_of_hash, open_blob_service
+from tests.support.attachment_blob.inline import text
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.process import start_process
 
 from tests.support.attachment_blob.fakes import metric_samples
-from tests.support.attachment_blob.fixtures import Tenant, key_of_hash, open_blob_service, refused, text
+from tests.support.attachment_blob.fixtures import Tenant, key_of_hash, open_blob_service, refused
 from tests.support.attachment_blob.gateway import Gateway, open_gateway
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import PART, WHOLE, begin, chunks, content, send, spec_of, upload
 
 LOCKED, OTHER = key_of_hash("0" * 64), key_of_hash("f" * 64)

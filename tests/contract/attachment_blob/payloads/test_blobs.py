@@ -7,7 +7,8 @@ import pytest
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import ListSetsRequest
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, refused, text
+from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.payloads import SESSION_ID, got, put, release
 from tests.support.attachment_blob.uploads import content
 

@@ -12,7 +12,8 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, new_set_id, refused, text
+from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, new_set_id, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import PART, WHOLE, content, ref, stage_uploads, upload
 
 

@@ -5,7 +5,8 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, new_set_id, refused, text
+from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, new_set_id, refused
+from tests.support.attachment_blob.inline import text
 
 
 @pytest.mark.parametrize("size", [0, 1, 256 * KIB - 1, 256 * KIB, 256 * KIB + 1, 700 * KIB])

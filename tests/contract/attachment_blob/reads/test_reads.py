@@ -3,7 +3,8 @@
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import Tenant, new_set_id, refused, text
+from tests.support.attachment_blob.fixtures import Tenant, new_set_id, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.payloads import got, put, release
 from tests.support.attachment_blob.uploads import begin, content, get_upload, new_upload_id, send, spec_of
 

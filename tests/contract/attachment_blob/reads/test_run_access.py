@@ -20,7 +20,8 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.attachment_blob.fakes import Steps, open_second_process
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import (
     PART,
     WHOLE,

@@ -10,8 +10,9 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fixtures import Tenant, open_blob_service, refused, text
+from tests.support.attachment_blob.fixtures import Tenant, open_blob_service, refused
 from tests.support.attachment_blob.gateway import Gateway, open_gateway
+from tests.support.attachment_blob.inline import text
 from tests.support.waiting import eventually
 
 THREADS = 2

@@ -16,7 +16,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 
 from tests.support.attachment_blob.fakes import open_second_process
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_id, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_id
+from tests.support.attachment_blob.inline import text
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_postgres.database import Database
 
-from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_blob_service, refused, text
+from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_blob_service, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.captured_logs import captured_warnings
 from tests.support.waiting import eventually
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from minio.credentials.credentials import Credentials
-from psycopg.rows import DictRow
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import S3Calls
 from spawnmesh_attachment_blob.clients.s3_puts import Put, SignedPut
@@ -19,6 +18,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.rows import Row
 
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager
 
@@ -53,7 +53,7 @@ class SlowDatabase(Database):
     @asynccontextmanager
     async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[Row]]]]:
         async with super().transaction_with_statements(tenant_id, *call) as begun:
             async with asyncio.timeout(60):
                 while self.store.calls.signed_count < self.waits_for:

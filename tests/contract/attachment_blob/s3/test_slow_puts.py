@@ -11,8 +11,9 @@ from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.attachment_blob.fakes import waits_for_a_lock
-from tests.support.attachment_blob.fixtures import BlobService, open_blob_service, text
+from tests.support.attachment_blob.fixtures import BlobService, open_blob_service
 from tests.support.attachment_blob.gateway import Gateway, open_gateway
+from tests.support.attachment_blob.inline import text
 from tests.support.waiting import eventually
 
 

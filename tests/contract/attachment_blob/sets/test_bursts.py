@@ -17,15 +17,9 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fixtures import (
-    BlobService,
-    Tenant,
-    base64,
-    open_blob_service,
-    refused,
-    text,
-)
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
 from tests.support.attachment_blob.gateway import Gateway, open_gateway
+from tests.support.attachment_blob.inline import base64, text
 from tests.support.attachment_blob.own_process import highest_rss, own_process, until_prepared
 from tests.support.attachment_blob.uploads import MIB, begin, chunk, content, spec_of
 from tests.support.waiting import eventually

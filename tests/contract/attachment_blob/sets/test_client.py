@@ -19,7 +19,8 @@ from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, key_of_hash, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, key_of_hash
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import PART, WHOLE, content, ref, stage_uploads
 from tests.support.command.fake_mesh import invoke, unset, write_mesh_file
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_attachment_blob.app import open_dependencies
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
@@ -16,9 +15,11 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.rows import Row
 
 from tests.support.attachment_blob.fakes import waits_for_a_lock
-from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, repaired, text
+from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, repaired
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.payloads import got, put
 from tests.support.attachment_blob.payloads import release as release_blob
 from tests.support.attachment_blob.tombstones import page_of, states
@@ -131,13 +132,13 @@ class Forgetful(Database):
     """Calls a function once between the staging statement and the next one."""
 
     def __init__(self, database: Database, meanwhile: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
 
     @asynccontextmanager
     async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[Row]]]]:
         async with super().transaction_with_statements(tenant_id, *call) as begun:
             meanwhile, self._meanwhile = self._meanwhile, None
             if meanwhile is not None:

@@ -8,7 +8,8 @@ from spawnmesh.attachment_blob.v1 import upload_pb2
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_id, refused, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_id, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.references import publish, refusal_of, stage_references
 from tests.support.attachment_blob.uploads import begin, send, spec_of
 

@@ -22,7 +22,8 @@ from tests.support.attachment_blob.fakes import (
     open_second_process,
     waits_for_a_lock,
 )
-from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, text
+from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.references import file_of, stage_references
 from tests.support.attachment_blob.uploads import upload
 from tests.support.waiting import eventually

@@ -7,13 +7,8 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import (
-    BlobService,
-    Tenant,
-    new_set_id,
-    refused,
-    text,
-)
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_id, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.payloads import put
 from tests.support.attachment_blob.references import file_of, publish, refusal_of, stage_references
 from tests.support.attachment_blob.uploads import ref, upload

@@ -21,8 +21,8 @@ from tests.support.attachment_blob.fixtures import (
     open_stager,
     refused,
     stage_within,
-    text,
 )
+from tests.support.attachment_blob.inline import text
 from tests.support.waiting import eventually
 
 

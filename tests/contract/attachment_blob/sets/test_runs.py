@@ -18,7 +18,8 @@ from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.process import start_process
 
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant
+from tests.support.attachment_blob.inline import text
 from tests.support.serving import shared_settings
 
 Run = Callable[..., Awaitable[dict[str, str]]]

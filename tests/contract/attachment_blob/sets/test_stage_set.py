@@ -15,17 +15,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import (
-    KIB,
-    BlobService,
-    Tenant,
-    base64,
-    new_set_id,
-    open_stager,
-    raw,
-    refused,
-    text,
-)
+from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, new_set_id, open_stager, refused
+from tests.support.attachment_blob.inline import base64, raw, text
 
 MARKER = json.dumps({"$redacted": "attachment", "sha256": "0" * 64, "bytes": 3})
 

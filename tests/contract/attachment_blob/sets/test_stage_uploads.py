@@ -6,7 +6,8 @@ import pytest
 from spawnmesh.attachment_blob.v1 import upload_pb2
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, refused, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import (
     MIB,
     WHOLE,

@@ -21,7 +21,8 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection
 
 from tests.support.attachment_blob.fakes import BreakingDatabase, PausedPuts, waits_for_a_lock
-from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, text
+from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import upload
 from tests.support.waiting import eventually
 

@@ -18,7 +18,8 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.s3 import S3Endpoint
 
-from tests.support.attachment_blob.fixtures import TABLES, BlobService, Tenant, text
+from tests.support.attachment_blob.fixtures import TABLES, BlobService, Tenant
+from tests.support.attachment_blob.inline import text
 
 SERVICE = Path(__file__).parents[4] / "services/attachment-blob/spawnmesh_attachment_blob"
 

@@ -15,7 +15,8 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
 
 from tests.support.attachment_blob.fakes import participant_of, prepare, waits_for_a_lock
-from tests.support.attachment_blob.fixtures import TABLES, Tenant, text
+from tests.support.attachment_blob.fixtures import TABLES, Tenant
+from tests.support.attachment_blob.inline import text
 from tests.support.waiting import eventually
 
 

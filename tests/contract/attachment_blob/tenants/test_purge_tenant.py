@@ -24,8 +24,8 @@ from tests.support.attachment_blob.fixtures import (
     new_set_id,
     open_stager,
     refused,
-    text,
 )
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import PART, WHOLE, begin, chunks, content, send, spec_of, upload
 from tests.support.waiting import eventually
 

@@ -17,14 +17,8 @@ from spawnmesh_runtime.impersonation import use_token
 
 from tests.support import tenancy
 from tests.support.attachment_blob.fakes import PausedPuts
-from tests.support.attachment_blob.fixtures import (
-    BlobService,
-    Tenant,
-    new_set_id,
-    open_stager,
-    refused,
-    text,
-)
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_id, open_stager, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.payloads import put, release
 from tests.support.attachment_blob.uploads import (
     WHOLE,

@@ -13,7 +13,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused, text
+from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
+from tests.support.attachment_blob.inline import text
 from tests.support.attachment_blob.uploads import (
     CHUNK,
     PART,

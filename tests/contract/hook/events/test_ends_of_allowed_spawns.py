@@ -15,15 +15,8 @@ from spawnmesh_hook.store.bundled_plugins import BundledPlugins
 from spawnmesh_hook.store.outbox import DELIVER_EVENT
 from spawnmesh_postgres.jobs.worker import JobWorker
 
-from tests.support.hook.fixtures import (
-    ALLOW,
-    ENDED,
-    OPEN,
-    SPAWN,
-    HookMesh,
-    ScriptedPlugin,
-    Tenant,
-)
+from tests.support.hook.fixtures import ENDED, OPEN, SPAWN, HookMesh, Tenant
+from tests.support.hook.scripted_plugin import ALLOW, ScriptedPlugin
 
 BOTH = (SPAWN, ENDED, events.HOOK_KIND_AGENT_END)
 

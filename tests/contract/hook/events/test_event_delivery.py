@@ -29,8 +29,8 @@ from tests.support.hook.fixtures import (
     Tenant,
     ended,
     refused,
-    revise,
 )
+from tests.support.hook.scripted_plugin import revise
 from tests.support.waiting import eventually
 
 

@@ -8,7 +8,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.decisions import decision_of
-from tests.support.hook.fixtures import ALLOW, ENDED, FINALIZE, SPAWN, HookMesh, Tenant, refused, revise
+from tests.support.hook.fixtures import ENDED, FINALIZE, SPAWN, HookMesh, Tenant, refused
+from tests.support.hook.scripted_plugin import ALLOW, revise
 
 
 async def test_ListDeliveries__newest_first_by_run_plugin_decision_and_time(

@@ -15,7 +15,8 @@ from spawnmesh_hook.clients.dns_resolver import MAX_LOOKUPS_OF_TENANT
 from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
 from spawnmesh_hook.domain.endpoints import Address
 
-from tests.support.hook.fixtures import ALLOW, SPAWN, HookMesh, refused
+from tests.support.hook.fixtures import SPAWN, HookMesh, refused
+from tests.support.hook.scripted_plugin import ALLOW
 from tests.support.waiting import eventually
 
 

@@ -21,7 +21,6 @@ from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
     CONTENT,
     FINALIZE,
@@ -31,8 +30,8 @@ from tests.support.hook.fixtures import (
     HookMesh,
     Tenant,
     refused,
-    revise,
 )
+from tests.support.hook.scripted_plugin import ALLOW, revise
 from tests.support.waiting import eventually
 
 

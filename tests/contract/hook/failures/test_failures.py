@@ -21,9 +21,7 @@ from spawnmesh_runtime.peers import Peer
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.dispatching import DEFAULT_ANSWERS, dispatch
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
-    CONTINUE,
     DEAD_ENDPOINT,
     FINALIZE,
     OPEN,
@@ -31,8 +29,8 @@ from tests.support.hook.fixtures import (
     HookMesh,
     Tenant,
     refused,
-    revise,
 )
+from tests.support.hook.scripted_plugin import ALLOW, CONTINUE, revise
 
 SHORT = Duration(nanos=600_000_000)
 SERVICE = "spawnmesh.hook.v1.HookHandlerService"

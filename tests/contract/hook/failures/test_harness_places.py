@@ -11,7 +11,8 @@ from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.tokens import HarnessClaim
 
-from tests.support.hook.fixtures import CONTENT, TOOL_CALL, HookMesh, ScriptedPlugin, Tenant, refused
+from tests.support.hook.fixtures import CONTENT, TOOL_CALL, HookMesh, Tenant, refused
+from tests.support.hook.scripted_plugin import ScriptedPlugin
 from tests.support.waiting import eventually
 
 HARNESS = HarnessClaim("tok_1", "")

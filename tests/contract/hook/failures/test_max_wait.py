@@ -15,7 +15,6 @@ from spawnmesh_core.reasons import Reason
 from tests.support.hook.dispatching import DEFAULT_ANSWERS, dispatch
 from tests.support.hook.fixtures import (
     CLOSED,
-    CONTINUE,
     DEAD_ENDPOINT,
     ENDED,
     FINALIZE,
@@ -25,10 +24,10 @@ from tests.support.hook.fixtures import (
     SPAWN,
     TOOL_CALL,
     HookMesh,
-    ScriptedPlugin,
     Tenant,
     refused,
 )
+from tests.support.hook.scripted_plugin import CONTINUE, ScriptedPlugin
 
 # The first call without an answer begins the wait, and every later one comes after its end.
 MOMENT = Duration(nanos=1_000_000)

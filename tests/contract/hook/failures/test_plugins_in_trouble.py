@@ -14,7 +14,8 @@ from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as handler_pb_grpc
 from spawnmesh_core.errors import is_transient
 from spawnmesh_core.reasons import Reason
 
-from tests.support.hook.fixtures import CLOSED, CONTINUE, FINALIZE, HookMesh, Tenant, refused
+from tests.support.hook.fixtures import CLOSED, FINALIZE, HookMesh, Tenant, refused
+from tests.support.hook.scripted_plugin import CONTINUE
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 

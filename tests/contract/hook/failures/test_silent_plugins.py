@@ -17,18 +17,9 @@ from spawnmesh_hook.domain.call_failures import SILENT, STOPPED_ANSWERING
 
 from tests.support.forking import ForkServer
 from tests.support.hook.decisions import decision_of
-from tests.support.hook.fixtures import (
-    ALLOW,
-    CLOSED,
-    CONTINUE,
-    FINALIZE,
-    OPEN,
-    SPAWN,
-    HookMesh,
-    Tenant,
-    refused,
-)
+from tests.support.hook.fixtures import CLOSED, FINALIZE, OPEN, SPAWN, HookMesh, Tenant, refused
 from tests.support.hook.plugin_process import PluginProcess, plugin_process
+from tests.support.hook.scripted_plugin import ALLOW, CONTINUE
 from tests.support.links import open_link, to_address
 from tests.support.waiting import eventually
 

@@ -10,7 +10,8 @@ from spawnmesh.hook.v1.revision_pb2 import (
     CappedRevision,
 )
 
-from tests.support.hook.fixtures import CONTINUE, FINALIZE, HookMesh, Tenant, finalize, revise
+from tests.support.hook.fixtures import FINALIZE, HookMesh, Tenant
+from tests.support.hook.scripted_plugin import CONTINUE, finalize, revise
 
 
 @pytest.mark.parametrize(

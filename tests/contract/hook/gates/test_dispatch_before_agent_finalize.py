@@ -19,19 +19,8 @@ from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL, DraftKey, claim_
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.listener import open_listener
 
-from tests.support.hook.fixtures import (
-    CONTENT,
-    CONTINUE,
-    FINALIZE,
-    OPEN,
-    HookMesh,
-    ScriptedPlugin,
-    Tenant,
-    finalize,
-    hook_replica,
-    refused,
-    revise,
-)
+from tests.support.hook.fixtures import CONTENT, FINALIZE, OPEN, HookMesh, Tenant, hook_replica, refused
+from tests.support.hook.scripted_plugin import CONTINUE, ScriptedPlugin, finalize, revise
 
 
 class Gate:

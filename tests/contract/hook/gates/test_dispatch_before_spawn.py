@@ -19,7 +19,6 @@ from spawnmesh_runtime.peers import Peer
 
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
     CONTENT,
     DEAD_ENDPOINT,
@@ -28,9 +27,9 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
-    deny,
     refused,
 )
+from tests.support.hook.scripted_plugin import ALLOW, deny
 
 
 async def never(_event: Any) -> Any:

@@ -15,7 +15,8 @@ from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.support.hook.fixtures import CONTINUE, FINALIZE, HookMesh, Tenant
+from tests.support.hook.fixtures import FINALIZE, HookMesh, Tenant
+from tests.support.hook.scripted_plugin import CONTINUE
 
 
 async def test_a_repeat_takes_over_after_the_longest_time_of_the_plugins(

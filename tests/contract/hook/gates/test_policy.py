@@ -12,7 +12,8 @@ from spawnmesh_core.reasons import Reason
 from tests.support.forking import ForkServer
 from tests.support.hook import plugin_process
 from tests.support.hook.decisions import decision_of
-from tests.support.hook.fixtures import CONTENT, CONTINUE, FINALIZE, Tenant, refused
+from tests.support.hook.fixtures import CONTENT, FINALIZE, Tenant, refused
+from tests.support.hook.scripted_plugin import CONTINUE
 
 MODULE = "spawnmesh_command.plugins.cel_policy"
 RULES = [

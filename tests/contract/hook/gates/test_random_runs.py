@@ -15,18 +15,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.hook.decisions import decision_of
-from tests.support.hook.fixtures import (
-    CLOSED,
-    CONTINUE,
-    DEAD_ENDPOINT,
-    FINALIZE,
-    OPEN,
-    HookMesh,
-    Tenant,
-    finalize,
-    hook_replica,
-    revise,
-)
+from tests.support.hook.fixtures import CLOSED, DEAD_ENDPOINT, FINALIZE, OPEN, HookMesh, Tenant, hook_replica
+from tests.support.hook.scripted_plugin import CONTINUE, finalize, revise
 
 MOST_DRAFTS = 60
 NOT_VALID = {"failed", "skipped"}

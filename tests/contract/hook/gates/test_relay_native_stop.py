@@ -17,16 +17,14 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from tests.support.cpu_workers import until_ended, worker_pids
 from tests.support.hook.fixtures import (
     CONTENT,
-    CONTINUE,
     DEAD_ENDPOINT,
     FINALIZE,
     HookMesh,
     Tenant,
-    finalize,
     hook_replica,
     refused,
-    revise,
 )
+from tests.support.hook.scripted_plugin import CONTINUE, finalize, revise
 
 
 async def stop(

@@ -18,11 +18,11 @@ from tests.support.hook.fixtures import (
     OPEN,
     TOOL_CALL,
     HookMesh,
-    ScriptedPlugin,
     Tenant,
     refused,
 )
 from tests.support.hook.masking import call_tool
+from tests.support.hook.scripted_plugin import ScriptedPlugin
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 ARGUMENTS = '{"path":"a"}'

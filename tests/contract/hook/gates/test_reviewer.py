@@ -11,8 +11,9 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.forking import ForkServer
 from tests.support.hook.decisions import decision_of
-from tests.support.hook.fixtures import CONTENT, CONTINUE, FINALIZE, Tenant, refused, revise
+from tests.support.hook.fixtures import CONTENT, FINALIZE, Tenant, refused
 from tests.support.hook.plugin_process import serving
+from tests.support.hook.scripted_plugin import CONTINUE, revise
 from tests.support.model_router.fixtures import Router, World, open_world
 from tests.support.model_router.provider import RATE_LIMITED, Answering, chat, sse
 

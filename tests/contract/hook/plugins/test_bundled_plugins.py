@@ -14,17 +14,9 @@ from spawnmesh_plugin import Handlers, deny, hook
 from spawnmesh_plugin.webhook import WebhookPlugin
 
 from tests.support.captured_logs import captured_warnings
-from tests.support.hook.fixtures import (
-    ALLOW,
-    DEAD_ENDPOINT,
-    ENDED,
-    FINALIZE,
-    SPAWN,
-    HookMesh,
-    refused,
-    revise,
-)
-from tests.support.hook.fixtures import deny as denied
+from tests.support.hook.fixtures import DEAD_ENDPOINT, ENDED, FINALIZE, SPAWN, HookMesh, refused
+from tests.support.hook.scripted_plugin import ALLOW, revise
+from tests.support.hook.scripted_plugin import deny as denied
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 

@@ -33,7 +33,8 @@ from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.support.hook.fixtures import ALLOW, SPAWN, ScriptedPlugin, ended, open_mesh, refused
+from tests.support.hook.fixtures import SPAWN, ended, open_mesh, refused
+from tests.support.hook.scripted_plugin import ALLOW, ScriptedPlugin
 from tests.support.links import open_link, to_address
 from tests.support.runtime.authority import Authority, Mounted
 from tests.support.waiting import eventually

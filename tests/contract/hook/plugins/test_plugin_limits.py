@@ -11,7 +11,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
     DEAD_ENDPOINT,
     ENDED,
@@ -21,9 +20,9 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
-    deny,
     refused,
 )
+from tests.support.hook.scripted_plugin import ALLOW, deny
 
 MOST_GATES = 64
 

@@ -13,7 +13,6 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.methods import policy_of
 
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
     CONTENT,
     CONTROL,
@@ -25,6 +24,7 @@ from tests.support.hook.fixtures import (
     Tenant,
     refused,
 )
+from tests.support.hook.scripted_plugin import ALLOW
 
 HERE = "grpc://127.0.0.1:7000"
 

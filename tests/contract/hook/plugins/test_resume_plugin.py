@@ -4,7 +4,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 
 from tests.support.hook.fixtures import SPAWN, HookMesh, Tenant, refused
-from tests.support.hook.fixtures import deny as denied
+from tests.support.hook.scripted_plugin import deny as denied
 
 
 async def test_ResumePlugin__the_plugin_is_called_again_and_an_unknown_one_is_refused(

@@ -24,17 +24,9 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.forking import ForkServer
-from tests.support.hook.fixtures import (
-    ALLOW,
-    CLOSED,
-    SPAWN,
-    HookMesh,
-    Tenant,
-    ended,
-    hook_settings,
-    refused,
-)
+from tests.support.hook.fixtures import CLOSED, SPAWN, HookMesh, Tenant, ended, hook_settings, refused
 from tests.support.hook.plugin_process import serving
+from tests.support.hook.scripted_plugin import ALLOW
 from tests.support.serving import caller_at, served
 
 MODULE = """

@@ -18,7 +18,6 @@ from spawnmesh_plugin.webhook import WebhookPlugin
 
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
     DEAD_ENDPOINT,
     ENDED,
@@ -28,9 +27,9 @@ from tests.support.hook.fixtures import (
     HookMesh,
     Tenant,
     refused,
-    revise,
 )
-from tests.support.hook.fixtures import deny as denied
+from tests.support.hook.scripted_plugin import ALLOW, revise
+from tests.support.hook.scripted_plugin import deny as denied
 from tests.support.hook.webhook_server import Handle, https_site, server_tls, write_certificate
 
 

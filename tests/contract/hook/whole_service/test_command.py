@@ -12,8 +12,9 @@ from spawnmesh_runtime.peers import Peer
 
 from tests.support.commands import Commands
 from tests.support.forking import ForkServer
-from tests.support.hook.fixtures import CONTENT, FINALIZE, HookMesh, Tenant, hook_settings, revise
+from tests.support.hook.fixtures import CONTENT, FINALIZE, HookMesh, Tenant, hook_settings
 from tests.support.hook.plugin_process import serving
+from tests.support.hook.scripted_plugin import revise
 from tests.support.serving import served
 
 PLUGIN = """

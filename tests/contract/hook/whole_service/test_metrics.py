@@ -7,7 +7,8 @@ from urllib.request import urlopen
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.hook.fixtures import ALLOW, DEAD_ENDPOINT, OPEN, SPAWN, open_mesh
+from tests.support.hook.fixtures import DEAD_ENDPOINT, OPEN, SPAWN, open_mesh
+from tests.support.hook.scripted_plugin import ALLOW
 
 
 async def test_calls_of_plugins_are_measured_by_hook_and_decision(

@@ -20,7 +20,6 @@ from spawnmesh_runtime.peers import Peer
 from tests.support import tenancy
 from tests.support.hook.dispatching import dispatch
 from tests.support.hook.fixtures import (
-    ALLOW,
     CLOSED,
     DEAD_ENDPOINT,
     ENDED,
@@ -31,8 +30,8 @@ from tests.support.hook.fixtures import (
     Tenant,
     ended,
     refused,
-    revise,
 )
+from tests.support.hook.scripted_plugin import ALLOW, revise
 from tests.support.hook.webhook_receiver import (
     NO_RECEIVER,
     call_webhooks,

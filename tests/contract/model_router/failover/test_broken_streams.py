@@ -21,7 +21,7 @@ from tests.support.model_router.provider import (
     tool_part,
 )
 from tests.support.model_router.runner import carry, queue
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.scripted_mesh import ScriptedMesh
 
 START = chunk({"role": "assistant", "content": ""})
 HELLO = chunk({"content": "Hello, this is a beginning."})

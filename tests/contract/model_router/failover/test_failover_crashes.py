@@ -24,7 +24,7 @@ from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import World, user
 from tests.support.model_router.process import RouterProcess, open_line, open_router_process
 from tests.support.model_router.provider import RATE_LIMITED, Stall, chat, chunk, sse
-from tests.support.runner.fixtures import TENANT, ScriptedMesh
+from tests.support.runner.scripted_mesh import TENANT, ScriptedMesh
 from tests.support.serving import served, shared_settings
 from tests.support.waiting import eventually
 

@@ -15,7 +15,7 @@ from tests.support.model_router.answers import calling
 from tests.support.model_router.fixtures import World, image_block, user
 from tests.support.model_router.provider import BROKEN, RATE_LIMITED, chat, chunk, cut_after, sse, tool_part
 from tests.support.model_router.runner import carry, queue
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.scripted_mesh import ScriptedMesh
 
 TOLD = "Do not send it a second time."
 

@@ -28,7 +28,7 @@ from tests.support.model_router.provider import (
     sse,
 )
 from tests.support.model_router.runner import carry, queue
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.scripted_mesh import ScriptedMesh
 
 NAMED = generation_pb2.NamedImage(name="a.png", image=message_pb2.Image(mime_type="image/png", data=PNG))
 LOOK = user("look", image_block())

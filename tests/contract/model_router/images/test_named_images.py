@@ -22,7 +22,7 @@ from tests.support.model_router.provider import (
     tool_part,
 )
 from tests.support.model_router.runner import carry, queue
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.scripted_mesh import ScriptedMesh
 
 UNSUPPORTED = openai_error(400, "Unsupported content", "invalid_request_error", None)
 FILES = {

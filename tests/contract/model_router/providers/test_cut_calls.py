@@ -25,7 +25,7 @@ from tests.support.model_router.provider import (
 from tests.support.model_router.responses import called, incomplete, responses
 from tests.support.model_router.responses import said as said_in_responses
 from tests.support.model_router.runner import carry, queue
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.scripted_mesh import ScriptedMesh
 
 TOOLS = [generation_pb2.ToolDeclaration(name="read"), generation_pb2.ToolDeclaration(name="clean")]
 

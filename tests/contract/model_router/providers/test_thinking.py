@@ -22,7 +22,7 @@ from tests.support.model_router.fixtures import (
 )
 from tests.support.model_router.provider import BROKEN, anthropic_answer, chat, named_sse, raw_sse, sse
 from tests.support.model_router.runner import carry, queue
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.scripted_mesh import ScriptedMesh
 
 NOTHING, OFF, _, LOW, MEDIUM, HIGH = thinking_pb2.ThinkingLevel.values()
 GEMINI = (

@@ -14,6 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 from psycopg.conninfo import make_conninfo
 from spawnmesh.audit.v1 import audit_service_pb2 as audit_pb
+from spawnmesh_core.page_tokens import page_key
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.audit import chain, retention, store
@@ -308,7 +309,8 @@ async def verified_page(database: Database, tenant: str) -> audit_pb.VerifyAudit
     """Return the first page of a verification, as the client of a tenant gets it."""
     servicer = AuditServicer("test", database, lambda: (tenant, False))
     context: Any = None
-    return await servicer.VerifyAuditEvents(audit_pb.VerifyAuditEventsRequest(), context)
+    with page_key(b"key of page tokens"):
+        return await servicer.VerifyAuditEvents(audit_pb.VerifyAuditEventsRequest(), context)
 
 
 async def add_many(database: Database, tenant: str, count: int) -> None:

@@ -68,7 +68,7 @@ async def replica(database: Database, keys: Path) -> AsyncIterator[Peer]:
         server = build_server(process)
         workers = ["hook-worker", "another-worker"]
         add_deployment(server, database, "hook", workers, dependencies=process.dependencies)
-        with process.dependencies.watching(POSTGRESQL, database.check):
+        with process.dependencies.watching(POSTGRESQL, database.connections.check):
             yield server
 
     settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")

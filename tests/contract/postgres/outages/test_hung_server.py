@@ -51,7 +51,7 @@ async def dsn(server: Postgres) -> ServiceDsn:
 @pytest.fixture
 async def database(dsn: ServiceDsn) -> AsyncIterator[Database]:
     async with open_database(dsn.app, name="hung", max_connections=2) as opened:
-        await opened.check()
+        await opened.connections.check()
         yield opened
 
 
@@ -103,9 +103,9 @@ async def test_statement_without_a_deadline_leaves_a_hung_server(
             assert refusal is not None
             assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
             assert refusal.retry_after_seconds
-        assert database.in_use == 0
+        assert database.connections.in_use == 0
         with pytest.raises(DependencyDown):
-            await database.check()
+            await database.connections.check()
     await eventually(lambda: is_answered(database, statement))
 
 

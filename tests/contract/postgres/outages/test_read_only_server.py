@@ -103,4 +103,4 @@ async def test_server_that_takes_no_writes_is_unavailable_until_it_takes_them(
             continue
     for _ in range(CONNECTIONS + 1):
         await way(database)
-    assert database.in_use == 0
+    assert database.connections.in_use == 0

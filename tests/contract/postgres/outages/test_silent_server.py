@@ -40,7 +40,7 @@ async def way(dsn: str) -> AsyncIterator[Way]:
 @pytest.fixture
 async def database(way: Way, dsn: str) -> AsyncIterator[Database]:
     async with open_database(way.dsn(dsn), name="silence", max_connections=2) as opened:
-        await opened.check()
+        await opened.connections.check()
         yield opened
 
 
@@ -106,7 +106,7 @@ async def test_who_gives_up_on_a_silent_server_is_let_go_soon(
         async with asyncio.timeout(0.05):
             await task
 
-    assert database.in_use == 0
+    assert database.connections.in_use == 0
     way.open.set()
     assert await eventually(lambda: answers_at_last(database)) == [{"one": 1}] * 4
 
@@ -141,7 +141,7 @@ async def test_error_in_a_block_is_raised_also_if_the_server_is_silent(database:
     with pytest.raises(KeyError):
         await fail()
 
-    assert database.in_use == 0
+    assert database.connections.in_use == 0
 
 
 async def test_block_whose_client_is_silent_is_ended_by_the_server(database: Database, dsn: str) -> None:

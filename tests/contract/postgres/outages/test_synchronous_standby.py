@@ -82,7 +82,7 @@ async def test_write_that_waits_for_the_standby_is_not_seen_when_its_caller_give
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not await seen(pair.database, note)
-        assert pair.database.in_use == 0
+        assert pair.database.connections.in_use == 0
     finally:
         pair.standby.process.resume()
     await eventually(lambda: seen(pair.database, note))

@@ -78,7 +78,7 @@ async def test_every_kind_of_connection_leaves_a_vanished_server(dsn: str, ways:
         assert await heard.wait(60)
         await use(database)
         waiting = asyncio.create_task(sleep_on_server(database))
-        await eventually(lambda: database.in_use == 1)
+        await eventually(lambda: database.connections.in_use == 1)
 
         await ways[0].vanish()
 
@@ -110,7 +110,7 @@ async def test_connections_are_made_to_the_host_that_answered_last(postgres: Pos
         bad,
         open_database(make_conninfo(dsn, port=ports), name="order", max_connections=CONNECTIONS) as database,
     ):
-        await database.check()
+        await database.connections.check()
         before = attempts
         assert await is_used(database)
     assert before >= 1

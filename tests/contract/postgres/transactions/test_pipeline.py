@@ -37,7 +37,7 @@ async def test_pipelined_transaction_that_fails_leaves_nothing_and_its_connectio
     with pytest.raises(LookupError):
         await fail_within(database, "the block")
     assert await notes(database, "acme") == []
-    assert database.in_use == 0
+    assert database.connections.in_use == 0
     for _ in range(4):  # Whichever of the two connections comes.
         async with database.transaction("acme") as connection:
             row = await (await connection.execute("select count(*) as count from notes")).fetchone()
@@ -59,7 +59,7 @@ async def test_pipelined_transaction_that_is_cancelled_leaves_nothing(database: 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert await notes(database, "acme") == []
-    assert database.in_use == 0
+    assert database.connections.in_use == 0
 
 
 @pytest.mark.parametrize("scope", ["", "Acme", "acme'; reset role; --"])
@@ -84,5 +84,5 @@ async def test_pipelined_transaction_that_is_cut_off_gives_no_connection_back_th
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert connection.closed
-    assert database.in_use == 0
+    assert database.connections.in_use == 0
     assert await notes(database, "acme") == []

@@ -95,7 +95,7 @@ async def test_role_brings_the_timeouts_that_cannot_be_asked_for(database: Datab
 async def test_pool_that_asks_for_them_is_not_let_in(ways: Ways) -> None:
     async with open_database(ways.pooled, name="test", max_connections=1, wait_seconds=0.5) as unpooled:
         with pytest.raises(psycopg.OperationalError):
-            await unpooled.check()
+            await unpooled.connections.check()
 
 
 async def test_notification_sent_through_the_pooler_is_heard_past_it(ways: Ways, database: Database) -> None:

@@ -19,7 +19,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import SPAWN_SPAN_ID, TRACE_ID, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import SPAWN_SPAN_ID, TRACE_ID, ScriptedMesh
 from tests.support.waiting import eventually
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT

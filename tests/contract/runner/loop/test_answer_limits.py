@@ -13,8 +13,10 @@ from spawnmesh.hook.v1 import decision_pb2, event_pb2
 from spawnmesh_client.turn_messages import calls_of
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner
-from tests.support.transcript.fixtures import Service, Session, user
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import TENANT, ScriptedMesh
+from tests.support.transcript.bodies import user
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.waiting import eventually
 
 ASSISTANT, RESULT = message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT

@@ -16,7 +16,9 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.attachment_blob.fixtures import blobs
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import TENANT, ScriptedMesh
+from tests.support.transcript.bodies import assistant, text_block, user
 from tests.support.transcript.compaction import (
     SHORT,
     USAGE,
@@ -26,7 +28,7 @@ from tests.support.transcript.compaction import (
     compaction_service,
     words,
 )
-from tests.support.transcript.fixtures import Session, assistant, service, text_block, user
+from tests.support.transcript.fixtures import Session, service
 from tests.support.waiting import eventually
 
 __all__ = ["blobs", "compaction_service", "service"]

@@ -11,8 +11,9 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
 from tests.support.runner.listing import PAGE_SIZE
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 USER, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_TOOL_RESULT

@@ -9,7 +9,8 @@ from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_runner.loop import agent_loop
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 

@@ -26,7 +26,8 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.serving import served, shared_settings
 from tests.support.waiting import eventually
 

@@ -11,7 +11,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 RESULT = message_pb2.ROLE_TOOL_RESULT

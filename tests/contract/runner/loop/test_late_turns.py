@@ -11,7 +11,8 @@ from spawnmesh_runner.domain.turns import LATE_TURN_COUNT
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 USER = message_pb2.ROLE_USER

@@ -6,7 +6,8 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.errors.v1 import reason_pb2
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 SAME = (("list_files", "{}"), ("read_file", '{"path": "none.txt"}'))

@@ -22,7 +22,8 @@ from tests.support.model_router.answers import calling, saying
 from tests.support.model_router.fixtures import World, open_world
 from tests.support.model_router.provider import USAGE_CHUNK, Answering, chat, chunk, sse, tool_part
 from tests.support.model_router.runner import carry, queue
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 ASSISTANT = message_pb2.ROLE_ASSISTANT

@@ -19,16 +19,10 @@ from spawnmesh_client.turn_messages import text_message
 from spawnmesh_core.ids import IdKind, new_id
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    mirror,
-    note,
-    superseded,
-    text_of,
-    user,
-)
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import TENANT, ScriptedMesh
+from tests.support.transcript.bodies import mirror, note, superseded, text_of, user
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.waiting import eventually
 
 USER, ASSISTANT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT

@@ -14,8 +14,10 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner
-from tests.support.transcript.fixtures import Service, Session, text_of, user
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import TENANT, ScriptedMesh
+from tests.support.transcript.bodies import text_of, user
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.waiting import eventually
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT

@@ -14,7 +14,8 @@ from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_runner.domain.request_ids import call_request_id
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.runner.sessions import child_of
 from tests.support.waiting import eventually
 

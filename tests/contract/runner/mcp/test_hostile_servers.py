@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from spawnmesh.hook.v1 import decision_pb2, event_pb2
 
-from tests.support.runner.fixtures import ScriptedMesh
 from tests.support.runner.mcp_fixtures import HOSTILE, config, stdio, text, tool_results
+from tests.support.runner.scripted_mesh import ScriptedMesh
 
 GOOD = ("mcp__h__good", "{}")
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
 from tests.support.runner.mcp_fixtures import RESULT, config, text, tool_results
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 CALL = ("mcp__h__one", "{}")

@@ -15,8 +15,9 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
 from tests.support.runner.mcp_fixtures import RESULT, config, is_alive, stdio, text, tool_results
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 PIDS = ("mcp__weather__pid", "{}")

@@ -18,7 +18,7 @@ from spawnmesh_runner.app import SANDBOX_CHECK
 from spawnmesh_runner.clients.sandbox.sandbox import NO_SANDBOX, Sandbox
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
 from tests.support.runner.mcp_fixtures import (
     RESULT,
     SDK_SERVER,
@@ -29,6 +29,7 @@ from tests.support.runner.mcp_fixtures import (
     tool_results,
 )
 from tests.support.runner.sandboxes import processes_in, require_sandbox
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 ATTACKER = Path(__file__).parents[3] / "support" / "runner" / "mcp_attacker.py"

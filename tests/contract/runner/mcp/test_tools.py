@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from spawnmesh.errors.v1 import reason_pb2
 
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
 from tests.support.runner.mcp_fixtures import SDK_SERVER, config, http_server, stdio, text, tool_results
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 FORECAST = ("mcp__weather__forecast", '{"city": "Oslo", "days": 2}')

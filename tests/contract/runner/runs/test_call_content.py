@@ -15,7 +15,8 @@ from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.session.v1.approval_pb2 import APPROVAL_STATE_APPROVED, ApprovalPolicy
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 SECRET = "sk-ant-api03-" + "Qx7" * 12

@@ -14,8 +14,9 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.captured_logs import captured_warnings
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
 from tests.support.runner.mcp_fixtures import config, stdio
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT

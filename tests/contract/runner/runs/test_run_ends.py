@@ -18,7 +18,8 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT

@@ -11,7 +11,8 @@ from opentelemetry.trace import StatusCode
 
 from tests.support.measured import Measured
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 

@@ -10,7 +10,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import saying
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 TOKEN_SECONDS = 4.0

@@ -9,7 +9,8 @@ from spawnmesh_client.turn_messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 

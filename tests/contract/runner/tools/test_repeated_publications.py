@@ -19,8 +19,9 @@ from spawnmesh_runner.tools import publish_files
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
 from tests.support.runner.publications import PUBLISH, RESULT, TOOLS, WRITE, begun, results_of_run
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 

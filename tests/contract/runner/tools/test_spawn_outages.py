@@ -14,7 +14,8 @@ from spawnmesh_runner.clients import retry
 from spawnmesh_runner.tools import sessions_spawn
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 SPAWN = ("c1", "sessions_spawn", '{"task": "Read it."}')

@@ -14,7 +14,8 @@ from spawnmesh_core.status import Status
 from spawnmesh_runner.clients import retry
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 SESSION = new_id(IdKind.SESSION)

@@ -13,8 +13,9 @@ from spawnmesh_runner.clients import retry
 from spawnmesh_runner.tools import publish_files
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
 from tests.support.runner.publications import PUBLISH, RESULT, TOOLS, WRITE, begun, results_of_run
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 

@@ -21,8 +21,9 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
 from tests.support.runner.mcp_fixtures import config, stdio
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 WAITING = session_pb2.RUN_STATE_WAITING_APPROVAL

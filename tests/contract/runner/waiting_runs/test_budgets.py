@@ -20,7 +20,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients import retry
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 RUNNING, WAITING = session_pb2.RUN_STATE_RUNNING, session_pb2.RUN_STATE_WAITING_BUDGET

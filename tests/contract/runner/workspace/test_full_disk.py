@@ -15,8 +15,9 @@ from spawnmesh_runner.clients.mcp import stdio as mcp_stdio
 
 from tests.support.disks import tiny_disk
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
 from tests.support.runner.mcp_fixtures import config, stdio
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

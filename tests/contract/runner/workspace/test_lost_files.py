@@ -8,7 +8,8 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_client.turn_messages import text_message
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 USER, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_TOOL_RESULT

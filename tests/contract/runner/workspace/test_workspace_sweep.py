@@ -8,7 +8,8 @@ import pytest
 from spawnmesh_runner.loop import workspace_sweep
 
 from tests.support.model_router.answers import saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import running_runner
+from tests.support.runner.scripted_mesh import ScriptedMesh
 from tests.support.waiting import eventually
 
 

@@ -1,13 +1,11 @@
-"""UpdateTenant changes the masked fields, and every service ends with the newest version."""
+"""UpdateTenant changes the masked fields, and refuses what it cannot change."""
 
 import asyncio
 from typing import Any
 from uuid import uuid4
 
 import psycopg
-import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
 from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -18,51 +16,13 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import Caller, CallerKind
-from spawnmesh_session.rpc.update_tenant import change_settings, update_tenant
+from spawnmesh_session.rpc.update_tenant import change_settings
 
-from tests.support.session.crashing import Crash, Steps, crashing
-from tests.support.session.fixtures import NOWHERE
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.plugins import Plugin, plugged
-from tests.support.session.remains import REPORT, Remains
-from tests.support.session.worker import components_of, work_once
-
-_STORED = """
-select (select settings_version from attachment_blob.attachment_tenants where tenant_id = %(tenant)s),
-       (select settings_version from transcript.tenants where tenant_id = %(tenant)s),
-       (select settings_version from hook.tenants where tenant_id = %(tenant)s),
-       (select settings_version from model_router.tenant_policies where tenant_id = %(tenant)s)"""
-
-ADMIN = Caller(CallerKind.ADMIN, "test")
-
-
-def change(mesh: Mesh, *paths: str, etag: str = "", **fields: Any) -> tenant_pb.UpdateTenantRequest:
-    """Asks for `paths` to become what `fields` say."""
-    return tenant_pb.UpdateTenantRequest(
-        tenant=tenant_pb2.Tenant(tenant_id=mesh.tenant, etag=etag, **fields),
-        update_mask=FieldMask(paths=paths),
-    )
-
-
-async def update(mesh: Mesh, *paths: str, etag: str = "", **fields: Any) -> tenant_pb.UpdateTenantResponse:
-    request = change(mesh, *paths, etag=etag, **fields)
-    answer: tenant_pb.UpdateTenantResponse = await mesh.operator("UpdateTenant", request)
-    return answer
-
-
-async def versions(mesh: Mesh, remains: Remains) -> list[int]:
-    """The versions that attachment-blob, transcript, hook and model-router keep."""
-    async with await psycopg.AsyncConnection.connect(remains.dsn) as connection:
-        row = await (await connection.execute(_STORED, {"tenant": mesh.tenant})).fetchone()
-    assert row is not None
-    return list(row)
-
-
-async def refusal(call: Any) -> MeshError:
-    with pytest.raises(MeshError) as caught:
-        await call
-    return caught.value
+from tests.support.session.remains import Remains
+from tests.support.session.tenant_updates import change, refusal, update, versions
+from tests.support.session.worker import components_of
 
 
 async def test_UpdateTenant__changes_the_masked_fields_and_pushes_them_to_every_service(
@@ -250,101 +210,6 @@ async def test_UpdateTenant__several_with_one_etag_and_one_of_them_wins(mesh: Me
     assert lost == [Reason.ETAG_DIFFERS] * 5
     assert await mesh.tenant_state() == won.tenant
     assert await versions(mesh, remains) == [2, 2, 2, 2]
-
-
-async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh, remains: Remains) -> None:
-    async def one(count: int) -> None:
-        limits = AttachmentLimits(max_file_count=count)
-        policy = RoutingPolicy(max_requests_per_minute=count)
-        settings = TenantSettings(attachments=limits, routing=policy)
-        paths = ("settings.attachments.max_file_count", "settings.routing.max_requests_per_minute")
-        await update(mesh, *paths, settings=settings)
-
-    await asyncio.gather(*(one(count) for count in range(1, 9)))
-    tenant = await mesh.tenant_state()
-    assert tenant.settings_version == 9
-    assert await versions(mesh, remains) == [9, 9, 9, 9]
-    count = tenant.settings.attachments.max_file_count
-    assert tenant.settings.routing.max_requests_per_minute == count
-    assert (
-        await remains.count(mesh.tenant, f"attachment_blob.attachment_tenants where max_file_count = {count}")
-        == 1
-    )
-    assert (
-        await remains.count(mesh.tenant, f"model_router.tenant_policies where requests_per_minute = {count}")
-        == 1
-    )
-    assert await remains.count(mesh.tenant, "session.jobs where kind = 'push_settings'") == 0
-
-
-@pytest.mark.parametrize(
-    ("peer", "behind"),
-    [
-        ("attachment-blob", [1, 2, 2, 2]),
-        ("transcript", [2, 1, 2, 2]),
-        ("hook", [2, 2, 1, 2]),
-        ("model-router", [2, 2, 2, 1]),
-    ],
-)
-async def test_UpdateTenant__service_that_is_down_is_named_and_gets_the_push_later(
-    mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str, behind: list[int]
-) -> None:
-    async with open_mesh(elsewhere={peer: NOWHERE}) as broken:
-        broken.tenant = mesh.tenant
-        answer = await update(broken, "display_name", display_name="Acme")
-        assert list(answer.stale_services) == [peer]
-        assert answer.tenant.settings_version == 2
-        await work_once(broken.settings, remains.dsn, mesh.tenant)
-        assert await versions(mesh, remains) == behind
-        assert await remains.count(mesh.tenant, "session.jobs where kind = 'push_settings'") == 1
-    await work_once(mesh.settings, remains.dsn, mesh.tenant)
-    assert await versions(mesh, remains) == [2, 2, 2, 2]
-    assert await remains.count(mesh.tenant, "session.jobs where kind = 'push_settings'") == 0
-
-
-async def test_UpdateTenant__cut_off_between_any_two_steps_is_completed_by_the_sweep(
-    mesh: Mesh, remains: Remains
-) -> None:
-    survived = False
-    for crash_at in range(1, 30):
-        state = await mesh.tenant_state()
-        before = state.settings_version
-        steps = Steps(crash_at)
-        request = change(mesh, "display_name", display_name=f"try {crash_at}")
-        async with components_of(mesh.settings) as components:
-            try:
-                request.tenant.etag = state.etag
-                await update_tenant(request, ADMIN, crashing(components, steps).deps)
-                survived = True
-            except Crash:
-                pass
-        after = await mesh.tenant_state()
-        assert after.settings_version == before + (after.display_name == f"try {crash_at}")
-        await work_once(mesh.settings, remains.dsn, mesh.tenant)
-        assert await versions(mesh, remains) == [after.settings_version] * 4, crash_at
-        assert await remains.count(mesh.tenant, "session.jobs where true") == 0
-        if survived:
-            break
-    assert survived
-
-
-async def test_UpdateTenant__beside_a_deletion_leaves_nothing(mesh: Mesh, remains: Remains) -> None:
-    """A deletion waits for a push in progress, and drops a push that was interrupted."""
-    request = change(mesh, "display_name", display_name="late")
-    async with components_of(mesh.settings) as components:
-        with pytest.raises(Crash):  # Committed, but not pushed.
-            await update_tenant(request, ADMIN, crashing(components, Steps(4)).deps)
-        await mesh.delete_tenant()
-        await components.purge.purge(mesh.tenant)
-    assert (
-        await remains.count(
-            mesh.tenant, "session.tenant_deletions where step = 'SETTLE' and settle_time > now()"
-        )
-        == 1
-    )
-    await work_once(mesh.settings, remains.dsn, mesh.tenant)
-    assert (await mesh.tenant_state()).state == tenant_pb2.TENANT_STATE_DELETED
-    assert await remains.everywhere(mesh.tenant) == REPORT
 
 
 async def test_UpdateTenant__refusals(mesh: Mesh) -> None:

@@ -17,12 +17,8 @@ from spawnmesh_transcript.jobs.forget_activities import forget_activities
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 
 from tests.support.attachment_blob.fixtures import BlobService, Tenant
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    assistant,
-    refused,
-)
+from tests.support.transcript.bodies import assistant
+from tests.support.transcript.fixtures import Service, Session, refused
 from tests.support.transcript.tables import Superuser, rows_of
 from tests.support.transcript.tier import (
     NO_TAIL,

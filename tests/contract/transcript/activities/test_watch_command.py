@@ -17,9 +17,10 @@ from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.serving import caller_at, served, shared_settings
+from tests.support.transcript.bodies import assistant, user
 from tests.support.transcript.commands import Command
 from tests.support.transcript.counts import CL100K, TEXT, say, set_vocabulary
-from tests.support.transcript.fixtures import Session, assistant, user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.tier import NO_TAIL, Tiered, long_text
 
 SECONDS = 60.0

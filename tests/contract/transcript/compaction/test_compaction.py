@@ -13,6 +13,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.domain.compaction import MAX_PIECES, MAX_SUMMARY_TOKENS, PIECE_TOKENS
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 
+from tests.support.transcript.bodies import assistant, extension, note, result, superseded, text_of, user
 from tests.support.transcript.compaction import (
     USAGE,
     Compacting,
@@ -20,16 +21,7 @@ from tests.support.transcript.compaction import (
     summary_of,
     words,
 )
-from tests.support.transcript.fixtures import (
-    assistant,
-    extension,
-    note,
-    refused,
-    result,
-    superseded,
-    text_of,
-    user,
-)
+from tests.support.transcript.fixtures import refused
 from tests.support.transcript.tables import Superuser
 
 

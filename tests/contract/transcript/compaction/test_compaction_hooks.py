@@ -18,9 +18,9 @@ from tests.support.hook.fixtures import (
     DEAD_ENDPOINT,
     INJECTION,
     OPEN,
-    ScriptedPlugin,
     refused,
 )
+from tests.support.hook.scripted_plugin import ScriptedPlugin
 from tests.support.transcript.compaction_stage import Stage
 from tests.support.transcript.tables import Superuser, rows_of
 from tests.support.waiting import eventually

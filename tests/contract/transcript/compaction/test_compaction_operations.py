@@ -15,8 +15,9 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import ClientRole
 
+from tests.support.transcript.bodies import assistant
 from tests.support.transcript.compaction import Compacting, CompactionService, Gate, words
-from tests.support.transcript.fixtures import Service, assistant, refused
+from tests.support.transcript.fixtures import Service, refused
 from tests.support.transcript.operating import (
     call_operations,
     carry,

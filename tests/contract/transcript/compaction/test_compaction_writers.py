@@ -5,16 +5,12 @@ import asyncio
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from tests.support.transcript.bodies import text_of, user
 from tests.support.transcript.compaction import (
     Compacting,
     Gate,
 )
-from tests.support.transcript.fixtures import (
-    Service,
-    refused,
-    text_of,
-    user,
-)
+from tests.support.transcript.fixtures import Service, refused
 from tests.support.waiting import eventually
 
 

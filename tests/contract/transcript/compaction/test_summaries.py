@@ -24,6 +24,7 @@ from spawnmesh_transcript.settings import TranscriptSettings
 from tests.support.attachment_blob.fixtures import BlobService, Tenant
 from tests.support.hook.outbox import empty_outbox
 from tests.support.serving import caller_at, shared_settings
+from tests.support.transcript.bodies import assistant, extension, result, text_of, user
 from tests.support.transcript.compaction import (
     Compacting,
     CompactionService,
@@ -31,14 +32,7 @@ from tests.support.transcript.compaction import (
     summary_of,
     words,
 )
-from tests.support.transcript.fixtures import (
-    assistant,
-    extension,
-    refused,
-    result,
-    text_of,
-    user,
-)
+from tests.support.transcript.fixtures import refused
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, answering, calling, long_text
 

@@ -9,6 +9,7 @@ from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import open_database
 
+from tests.support.transcript.bodies import assistant, superseded, text_of, user
 from tests.support.transcript.commands import Command
 from tests.support.transcript.compaction import (
     Compacting,
@@ -16,13 +17,7 @@ from tests.support.transcript.compaction import (
     words,
 )
 from tests.support.transcript.counts import recount
-from tests.support.transcript.fixtures import (
-    assistant,
-    refused,
-    superseded,
-    text_of,
-    user,
-)
+from tests.support.transcript.fixtures import refused
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser, pages_touched
 

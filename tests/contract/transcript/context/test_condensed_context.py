@@ -10,6 +10,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import message_token_count
 
+from tests.support.transcript.bodies import assistant, bash, text_of, user
 from tests.support.transcript.coding_histories import CodingHistory
 from tests.support.transcript.condensed import (
     IMAGE,
@@ -20,7 +21,7 @@ from tests.support.transcript.condensed import (
     undone,
 )
 from tests.support.transcript.counts import TEXT, recount
-from tests.support.transcript.fixtures import assistant, bash, refused, text_of, user
+from tests.support.transcript.fixtures import refused
 from tests.support.transcript.tier import NO_TAIL, Tiered, answering, calling, long_text
 from tests.support.transcript.tier_sessions import with_image
 

@@ -9,17 +9,8 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import open_database
 
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    assistant,
-    note,
-    refused,
-    result,
-    superseded,
-    text_of,
-    user,
-)
+from tests.support.transcript.bodies import assistant, note, result, superseded, text_of, user
+from tests.support.transcript.fixtures import Service, Session, refused
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser, pages_touched
 

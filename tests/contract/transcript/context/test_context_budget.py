@@ -9,14 +9,8 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 
-from tests.support.transcript.fixtures import (
-    Session,
-    assistant,
-    note,
-    refused,
-    text_of,
-    user,
-)
+from tests.support.transcript.bodies import assistant, note, text_of, user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.tables import Superuser
 from tests.support.waiting import eventually
 

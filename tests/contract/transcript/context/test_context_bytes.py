@@ -16,16 +16,8 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.selection import MAX_CONTEXT_BYTES
 from spawnmesh_transcript.operations.session_files.line_reader import MAX_BODY_BYTES
 
-from tests.support.transcript.fixtures import (
-    Session,
-    assistant,
-    bash,
-    extension,
-    note,
-    refused,
-    text_of,
-    user,
-)
+from tests.support.transcript.bodies import assistant, bash, extension, note, text_of, user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, Tiered, calling, image_block
 from tests.support.transcript.tier_sessions import APPLY, TierSession, dropped, with_image

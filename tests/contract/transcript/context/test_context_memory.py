@@ -13,13 +13,14 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_runtime.impersonation import use_token
 
+from tests.support.transcript.bodies import assistant
 from tests.support.transcript.compaction import (
     SHORT,
     Compacting,
     CompactionService,
     summary_of,
 )
-from tests.support.transcript.fixtures import Service, assistant
+from tests.support.transcript.fixtures import Service
 from tests.support.transcript.memory import MIB, highest_rss, own_process
 from tests.support.transcript.tier_sessions import with_image
 

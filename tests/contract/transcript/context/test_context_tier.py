@@ -8,14 +8,7 @@ from spawnmesh.transcript.v1 import context_pb2 as context_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.ids import IdKind, derived_id
 
-from tests.support.transcript.fixtures import (
-    assistant,
-    note,
-    result,
-    superseded,
-    text_of,
-    user,
-)
+from tests.support.transcript.bodies import assistant, note, result, superseded, text_of, user
 from tests.support.transcript.tier import (
     NO_TAIL,
     Tiered,

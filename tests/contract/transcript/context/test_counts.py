@@ -13,17 +13,10 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
 
+from tests.support.transcript.bodies import assistant, note, result, user
 from tests.support.transcript.compaction import Compacting
 from tests.support.transcript.counts import CL100K, O200K, TEXT, recount, say, set_vocabulary
-from tests.support.transcript.fixtures import (
-    Session,
-    assistant,
-    note,
-    refused,
-    result,
-    user,
-    waits_for,
-)
+from tests.support.transcript.fixtures import Session, refused, waits_for
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, Tiered, long_text

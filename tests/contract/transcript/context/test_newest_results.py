@@ -10,7 +10,8 @@ from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_runtime.impersonation import use_token
 
-from tests.support.transcript.fixtures import Session, assistant, result, text_block, text_of, user
+from tests.support.transcript.bodies import assistant, result, text_block, text_of, user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.tier import Tiered, answering, image_block, long_text
 
 KIB = 1024

@@ -8,8 +8,8 @@ from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from tests.support.transcript.bodies import assistant, result, superseded, user
 from tests.support.transcript.compaction import Compacting, words
-from tests.support.transcript.fixtures import assistant, result, superseded, user
 from tests.support.transcript.tier import NO_TAIL, Tiered, long_text
 
 Read = Callable[..., Awaitable[pb.AssembleContextResponse]]

@@ -8,7 +8,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres import tenant_participant
 
 from tests.support.tenancy import Purged
-from tests.support.transcript.fixtures import Service, Session, refused, user
+from tests.support.transcript.bodies import user
+from tests.support.transcript.fixtures import Service, Session, refused
 from tests.support.transcript.tables import Superuser, rows_of
 
 

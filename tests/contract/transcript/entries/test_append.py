@@ -15,21 +15,19 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.chains import check_chain
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
+from tests.support.transcript.bodies import (
     assistant,
     bash,
     call_block,
     note,
-    refused,
     result,
     superseded,
     text_block,
     text_of,
     user,
 )
+from tests.support.transcript.chains import check_chain
+from tests.support.transcript.fixtures import Service, Session, refused
 
 
 def _check_chain(entries: list[entry_pb2.Entry]) -> None:

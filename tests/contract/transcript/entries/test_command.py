@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 from tests.support.transcript import dialects
+from tests.support.transcript.bodies import user
 from tests.support.transcript.commands import Command
 from tests.support.transcript.files import HEADER, file_of, message, values
-from tests.support.transcript.fixtures import Session, user
+from tests.support.transcript.fixtures import Session
 
 
 async def test_a_session_file_is_imported_and_exported(

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from spawnmesh_core.ids import IdKind, new_id
 
+from tests.support.transcript.bodies import text_of
 from tests.support.transcript.contender import Orders, Outcome
-from tests.support.transcript.fixtures import Service, Session, text_of
+from tests.support.transcript.fixtures import Service, Session
 
 ROOT = Path(__file__).resolve().parents[4]
 PROCESS_COUNT = 8

@@ -41,10 +41,10 @@ async def one_connection(service: Service) -> AsyncIterator[Database]:
 async def _round_trips(database: Database, trace: Path, work: Awaitable[object]) -> int:
     """Return how often the server became ready for the next message of its client."""
     with trace.open("w+b") as file:
-        async with database._connection() as connection:
+        async with database.connections.use() as connection:
             connection.pgconn.trace(file.fileno())
         await work
-        async with database._connection() as connection:
+        async with database.connections.use() as connection:
             connection.pgconn.untrace()
     return trace.read_text().count("ReadyForQuery")
 

@@ -13,7 +13,8 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.entry_pages import MAX_SCANNED_ENTRIES
 from spawnmesh_transcript.store import entries
 
-from tests.support.transcript.fixtures import Session, note, user
+from tests.support.transcript.bodies import note, user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.rows_read import rows_read
 from tests.support.transcript.tables import Superuser
 

@@ -12,9 +12,10 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 
+from tests.support.transcript.bodies import user
 from tests.support.transcript.drafts import write_draft
 from tests.support.transcript.files import HEADER, file_of, message, send
-from tests.support.transcript.fixtures import Session, refused, user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.searching import search
 
 _TABLES = (

@@ -9,19 +9,18 @@ from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import (
-    Session,
+from tests.support.transcript.bodies import (
     assistant,
     bash,
     call_block,
     extension,
     mirror,
     note,
-    refused,
     result,
     text_of,
     user,
 )
+from tests.support.transcript.fixtures import Session, refused
 
 SPAWN = '{"type":"toolCall","name":"sessions_spawn","arguments":{"attachments":[{"name":"a","content":"HIDDEN"}]}}'
 KINDS: dict[str, pb.EntryBody] = {

@@ -18,8 +18,9 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.store.transcripts import MAX_SCANNED_TRANSCRIPTS
 
 from tests.support.list_pages import PagedList, check_page_sizes, check_page_tokens, check_pages
+from tests.support.transcript.bodies import user
 from tests.support.transcript.compaction import Compacting
-from tests.support.transcript.fixtures import Session, user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.tables import Superuser
 
 STUBS = {

@@ -18,18 +18,8 @@ from spawnmesh_transcript.rpc import follow_entries
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.serving import caller_at, served, shared_settings
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    assistant,
-    bash,
-    mirror,
-    note,
-    refused,
-    result,
-    text_of,
-    user,
-)
+from tests.support.transcript.bodies import assistant, bash, mirror, note, result, text_of, user
+from tests.support.transcript.fixtures import Service, Session, refused
 from tests.support.transcript.tier_sessions import with_image
 
 SECONDS = 60.0

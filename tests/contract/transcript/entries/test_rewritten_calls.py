@@ -7,12 +7,8 @@ import secrets
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
 
-from tests.support.transcript.fixtures import (
-    Session,
-    call_block,
-    text_block,
-    user,
-)
+from tests.support.transcript.bodies import call_block, text_block, user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.tables import Superuser, stored_bytes_of
 
 

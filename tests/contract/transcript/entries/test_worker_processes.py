@@ -15,7 +15,8 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime import cpu_workers
 
 from tests.support.cpu_workers import until_ended, worker_pids
-from tests.support.transcript.fixtures import Service, Session, note, refused, serving, user
+from tests.support.transcript.bodies import note, user
+from tests.support.transcript.fixtures import Service, Session, refused, serving
 from tests.support.waiting import eventually
 
 LARGE = 64 * 1024

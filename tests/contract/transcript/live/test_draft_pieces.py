@@ -8,8 +8,9 @@ from spawnmesh_core.call_blocks import call_block
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from tests.support.transcript.bodies import assistant
 from tests.support.transcript.drafts import write_draft
-from tests.support.transcript.fixtures import Session, Superuser, assistant
+from tests.support.transcript.fixtures import Session, Superuser
 from tests.support.transcript.live import kept_drafts, watching
 
 

@@ -8,16 +8,9 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.rpc import watch_transcript
 from spawnmesh_transcript.store import drafts as draft_store
 
+from tests.support.transcript.bodies import assistant, mirror, note, user
 from tests.support.transcript.drafts import write_draft
-from tests.support.transcript.fixtures import (
-    Session,
-    Superuser,
-    assistant,
-    mirror,
-    note,
-    refused,
-    user,
-)
+from tests.support.transcript.fixtures import Session, Superuser, refused
 from tests.support.transcript.live import kept_drafts, watching
 
 SECONDS = 60.0

@@ -5,7 +5,8 @@ from spawnmesh.transcript.v1.live_service_pb2_grpc import LiveServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 
-from tests.support.transcript.fixtures import Session, refused, user
+from tests.support.transcript.bodies import user
+from tests.support.transcript.fixtures import Session, refused
 
 SECONDS = 60.0
 

@@ -17,7 +17,8 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations import live_reads
 from spawnmesh_transcript.operations.live_reads import LivePage, LivePosition, LiveReads
 
-from tests.support.transcript.fixtures import Session, user
+from tests.support.transcript.bodies import user
+from tests.support.transcript.fixtures import Session
 from tests.support.waiting import eventually
 
 WATCHERS = 20

@@ -17,17 +17,8 @@ from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.serving import caller_at, served, shared_settings
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    bash,
-    call_block,
-    mirror,
-    note,
-    refused,
-    user,
-    waits_for,
-)
+from tests.support.transcript.bodies import bash, call_block, mirror, note, user
+from tests.support.transcript.fixtures import Service, Session, refused, waits_for
 from tests.support.transcript.tables import Superuser
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 4

@@ -16,7 +16,8 @@ from tests.support.cpu_workers import worker_seconds
 from tests.support.hook.dispatching import DEFAULT_ANSWERS
 from tests.support.hook.fixtures import CONTENT, TOOL_CALL, HookMesh, open_mesh
 from tests.support.hook.masking import call_tool
-from tests.support.transcript.fixtures import Session, call_block
+from tests.support.transcript.bodies import call_block
+from tests.support.transcript.fixtures import Session
 
 GROWTH = 8
 """The large input is so many times as long as the small one."""

@@ -10,12 +10,8 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import (
-    Session,
-    call_block,
-    refused,
-    text_block,
-)
+from tests.support.transcript.bodies import call_block, text_block
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.tables import Superuser, stored_bytes_of
 
 

@@ -33,8 +33,9 @@ from spawnmesh_transcript.store.tenants import TENANT_TABLES
 
 from tests.support.cpu_workers import cpu_workers
 from tests.support.transcript.append_works import appended, chained, plainly
+from tests.support.transcript.bodies import assistant
 from tests.support.transcript.files import HEADER, file_of, message
-from tests.support.transcript.fixtures import Service, Session, assistant
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS, FILL_SMALL_TABLES, ROWS
 from tests.support.transcript.rows_read import Counted, Work, rows_read
 from tests.support.transcript.statements import all_statements

@@ -10,7 +10,8 @@ from spawnmesh_postgres.tenant_tables import deletion_statement, page_bounds, pa
 from spawnmesh_transcript.store.deletions import PAGED_TABLES
 from spawnmesh_transcript.store.tenants import TENANT_TABLES
 
-from tests.support.transcript.fixtures import Service, Session, assistant
+from tests.support.transcript.bodies import assistant
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser, pages_touched
 

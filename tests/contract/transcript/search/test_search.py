@@ -13,19 +13,18 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.operations.search import find_entries as searching
 from spawnmesh_transcript.operations.search import index as search_index
 
-from tests.support.transcript.fixtures import (
-    Session,
+from tests.support.transcript.bodies import (
     assistant,
     bash,
     call_block,
     extension,
     mirror,
     note,
-    refused,
     result,
     superseded,
     user,
 )
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.searching import search, seqs
 from tests.support.transcript.tables import Superuser, rows_of
 

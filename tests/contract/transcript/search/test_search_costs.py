@@ -9,7 +9,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.operations.search import find_entries as searching
 
-from tests.support.transcript.fixtures import Session, refused, user
+from tests.support.transcript.bodies import user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.searching import search, seqs
 
 COSTLY = "a[ab]{60}c"

@@ -9,7 +9,8 @@ from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import Session, user
+from tests.support.transcript.bodies import user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.searching import search, seqs
 
 WORDS = [f"w{number}" for number in range(6_000)]

@@ -1,7 +1,7 @@
 """`spawnmesh transcript search` prints the file of a hit."""
 
 from tests.support.commands import Commands
-from tests.support.transcript.fixtures import user
+from tests.support.transcript.bodies import user
 from tests.support.transcript.tier import Tiered, long_text, stored
 
 

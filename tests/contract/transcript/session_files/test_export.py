@@ -8,22 +8,20 @@ from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.files import HEADER, exported, file_of, message, pieces, send, values
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
+from tests.support.transcript.bodies import (
     assistant,
     bash,
     call_block,
     extension,
     mirror,
     note,
-    refused,
     result,
     superseded,
     text_of,
     user,
 )
+from tests.support.transcript.files import HEADER, exported, file_of, message, pieces, send, values
+from tests.support.transcript.fixtures import Service, Session, refused
 
 
 async def test_ExportTranscript__entries_appended_here_round_trip(service: Service, session: Session) -> None:

@@ -14,6 +14,7 @@ from spawnmesh.transcript.v1 import archive_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from tests.support.transcript.bodies import text_of
 from tests.support.transcript.files import (
     HEADER,
     exported,
@@ -24,12 +25,7 @@ from tests.support.transcript.files import (
     send_requests,
     values,
 )
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    refused,
-    text_of,
-)
+from tests.support.transcript.fixtures import Service, Session, refused
 from tests.support.transcript.tables import Superuser, rows_of
 
 IMAGE = b64encode(bytes(range(256)) * 4).decode()

@@ -30,7 +30,7 @@ class Held(Database):
     """A replica that stops before a transaction, when `asked` matches, until it is released."""
 
     def __init__(self, database: Database, asked: Callable[[], Awaitable[bool]]) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self._asked = asked
         self.reached = asyncio.Event()
         self.go = asyncio.Event()

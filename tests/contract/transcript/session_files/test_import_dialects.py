@@ -12,6 +12,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 
+from tests.support.transcript.bodies import user
 from tests.support.transcript.dialects import (
     CLAUDE,
     CLAUDE_NEW,
@@ -30,7 +31,7 @@ from tests.support.transcript.dialects import (
     pi_said,
 )
 from tests.support.transcript.files import exported, go_on, pieces, send
-from tests.support.transcript.fixtures import Service, Session, refused, user
+from tests.support.transcript.fixtures import Service, Session, refused
 from tests.support.transcript.searching import search
 from tests.support.transcript.tables import Superuser, rows_of
 

@@ -9,8 +9,9 @@ import pytest
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 
+from tests.support.transcript.bodies import call_block, text_of, user
 from tests.support.transcript.files import HEADER, exported, file_of, message, send, values
-from tests.support.transcript.fixtures import Service, Session, call_block, text_of, user
+from tests.support.transcript.fixtures import Service, Session
 from tests.support.transcript.tables import Superuser, rows_of
 
 CALL = json.dumps(

@@ -20,8 +20,9 @@ from spawnmesh_transcript.operations.session_files.line_reader import (
     MAX_VALUES,
 )
 
+from tests.support.transcript.bodies import call_block, user
 from tests.support.transcript.files import HEADER, exported, file_of, send, values
-from tests.support.transcript.fixtures import Session, call_block, refused, user
+from tests.support.transcript.fixtures import Session, refused
 
 MIB = 1024 * 1024
 UNNAMED = '{"type":"toolCall","arguments":%s}'  # An export adds the name beside the arguments.

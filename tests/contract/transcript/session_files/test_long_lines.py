@@ -108,7 +108,7 @@ class Slow(Database):
     """Takes longer for each transaction than a sender may take for a line."""
 
     def __init__(self, database: Database, seconds: float) -> None:
-        super().__init__(database._pool, database._metrics)
+        super().__init__(database.connections)
         self._seconds = seconds
 
     @asynccontextmanager

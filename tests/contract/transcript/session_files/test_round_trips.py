@@ -9,8 +9,9 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.domain.line_parts import OWNED_TYPES
 from spawnmesh_transcript.domain.storable_json import MAX_STORED_DEPTH
 
+from tests.support.transcript.bodies import call_block, user
 from tests.support.transcript.files import exported, send
-from tests.support.transcript.fixtures import Session, call_block, refused, user
+from tests.support.transcript.fixtures import Session, refused
 
 
 def _deep(depth: int, name: str) -> str:

@@ -19,7 +19,8 @@ from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.attachment_blob.fixtures import BlobService
 from tests.support.serving import caller_at, shared_settings
-from tests.support.transcript.fixtures import Service, assistant, refused
+from tests.support.transcript.bodies import assistant
+from tests.support.transcript.fixtures import Service, refused
 from tests.support.transcript.tier import (
     NO_TAIL,
     Tiered,

@@ -8,8 +8,9 @@ from typing import Any
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh_core.reasons import Reason
 
+from tests.support.transcript.bodies import text_of, user
 from tests.support.transcript.files import HEADER, exported, file_of, message, send
-from tests.support.transcript.fixtures import refused, text_of, user
+from tests.support.transcript.fixtures import refused
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, long_text
 from tests.support.transcript.tier_sessions import (

@@ -23,7 +23,8 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.serving import shared_settings
-from tests.support.transcript.fixtures import assistant, refused
+from tests.support.transcript.bodies import assistant
+from tests.support.transcript.fixtures import refused
 from tests.support.transcript.operating import (
     call_operations,
     carry,

@@ -9,13 +9,8 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store import payloads as payload_store
 
-from tests.support.transcript.fixtures import (
-    Session,
-    assistant,
-    refused,
-    text_of,
-    user,
-)
+from tests.support.transcript.bodies import assistant, text_of, user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser, pages_touched
 from tests.support.transcript.tier import (

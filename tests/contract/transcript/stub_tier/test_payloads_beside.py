@@ -23,7 +23,8 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.serving import served, shared_settings
-from tests.support.transcript.fixtures import Service, assistant
+from tests.support.transcript.bodies import assistant
+from tests.support.transcript.fixtures import Service
 from tests.support.transcript.memory import MIB, highest_rss, own_process
 from tests.support.transcript.tables import Superuser, rows_of
 from tests.support.transcript.tier import (

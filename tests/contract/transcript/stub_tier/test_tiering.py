@@ -11,9 +11,7 @@ import psycopg
 import pytest
 from opentelemetry.metrics import NoOpMeter
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
-from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import (
-    BlobServiceStub,
-)
+from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.impersonation import use_token
@@ -30,8 +28,9 @@ from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tier as tier_store
 
 from tests.support.cpu_workers import cpu_workers
+from tests.support.transcript.bodies import assistant, text_of
 from tests.support.transcript.faulty_blobs import FaultyBlobStore
-from tests.support.transcript.fixtures import assistant, refused, text_of
+from tests.support.transcript.fixtures import refused
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser, pages_touched
 from tests.support.transcript.tier import NO_TAIL, long_text

@@ -7,7 +7,7 @@ import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import assistant, user
+from tests.support.transcript.bodies import assistant, user
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier_sessions import (
     APPLY,

@@ -13,7 +13,8 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store import tier as tier_store
 
-from tests.support.transcript.fixtures import Service, user
+from tests.support.transcript.bodies import user
+from tests.support.transcript.fixtures import Service
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, long_text
 from tests.support.transcript.tier_sessions import TierSession, count_rows, dropped

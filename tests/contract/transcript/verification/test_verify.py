@@ -13,20 +13,19 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 from tests.support.transcript.activities import recorded
-from tests.support.transcript.files import HEADER, file_of, message, send
-from tests.support.transcript.fixtures import (
-    Session,
+from tests.support.transcript.bodies import (
     assistant,
     bash,
     call_block,
     extension,
     mirror,
     note,
-    refused,
     result,
     superseded,
     user,
 )
+from tests.support.transcript.files import HEADER, file_of, message, send
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.forgery import Forger
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.verifying import intact, mismatch, verification

@@ -2,8 +2,9 @@
 
 import json
 
+from tests.support.transcript.bodies import assistant, user
 from tests.support.transcript.commands import Command
-from tests.support.transcript.fixtures import Session, assistant, user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.forgery import Forger
 from tests.support.transcript.tables import Superuser
 

@@ -9,7 +9,8 @@ from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
 from spawnmesh_devstack.ports import free_ports
 
 from tests.support.transcript.activities import recorded
-from tests.support.transcript.fixtures import Session, assistant, user
+from tests.support.transcript.bodies import assistant, user
+from tests.support.transcript.fixtures import Session
 from tests.support.transcript.forgery import Forger
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier_sessions import APPLY, REVERT, TierSession, dropped

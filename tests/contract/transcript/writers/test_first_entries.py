@@ -6,7 +6,8 @@ import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import Session, assistant, refused, text_of, user
+from tests.support.transcript.bodies import assistant, text_of, user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.tables import Superuser
 
 SECRET = "sk-ant-" + "a1" * 20

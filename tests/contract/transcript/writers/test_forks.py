@@ -3,7 +3,8 @@
 import pytest
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import Session, assistant, refused, result, superseded, text_of, user
+from tests.support.transcript.bodies import assistant, result, superseded, text_of, user
+from tests.support.transcript.fixtures import Session, refused
 
 
 async def texts_at(session: Session, seq: int) -> list[str]:

@@ -5,14 +5,8 @@ import pytest
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import (
-    Session,
-    assistant,
-    mirror,
-    refused,
-    result,
-    user,
-)
+from tests.support.transcript.bodies import assistant, mirror, result, user
+from tests.support.transcript.fixtures import Session, refused
 from tests.support.transcript.forgery import Forger
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser

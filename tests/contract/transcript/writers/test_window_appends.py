@@ -10,8 +10,9 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 
+from tests.support.transcript.bodies import assistant, result, text_of, user
 from tests.support.transcript.drafts import write_draft
-from tests.support.transcript.fixtures import Session, assistant, refused, result, text_of, user, waits_for
+from tests.support.transcript.fixtures import Session, refused, waits_for
 from tests.support.transcript.forgery import Forger
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.window_cases import FENCE, HOLD, OTHER_RUN, TRIP, World

@@ -15,7 +15,8 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 
-from tests.support.transcript.fixtures import Service, assistant, bash, mirror, note, result, user
+from tests.support.transcript.bodies import assistant, bash, mirror, note, result, user
+from tests.support.transcript.fixtures import Service
 
 T = TypeVar("T")
 BODIES = {

@@ -8,17 +8,8 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.transcript.fixtures import (
-    Service,
-    Session,
-    assistant,
-    note,
-    refused,
-    result,
-    superseded,
-    text_of,
-    user,
-)
+from tests.support.transcript.bodies import assistant, note, result, superseded, text_of, user
+from tests.support.transcript.fixtures import Service, Session, refused
 
 
 async def test_CreateTranscript__writes_the_header(service: Service) -> None:

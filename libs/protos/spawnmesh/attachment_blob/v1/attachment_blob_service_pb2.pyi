@@ -20,11 +20,6 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
-if sys.version_info >= (3, 13):
-    from warnings import deprecated as _deprecated
-else:
-    from typing_extensions import deprecated as _deprecated
-
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -655,7 +650,6 @@ class GarbageCounts(_message.Message):
     SEEN_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
     ORPHAN_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
     UNSETTLED_BLOB_COUNT_FIELD_NUMBER: _builtins.int
-    UNFINISHED_SET_COUNT_FIELD_NUMBER: _builtins.int
     UNREMOVED_SET_COUNT_FIELD_NUMBER: _builtins.int
     EXPIRED_SET_COUNT_FIELD_NUMBER: _builtins.int
     EXPIRED_UPLOAD_COUNT_FIELD_NUMBER: _builtins.int
@@ -670,16 +664,6 @@ class GarbageCounts(_message.Message):
     """Objects that no row names. They are deleted."""
     unsettled_blob_count: _builtins.int
     """Rows of bytes that nothing refers to. They are removed with their objects."""
-    @_builtins.property
-    @_deprecated("""This field has been marked as deprecated using proto field options.""")
-    def unfinished_set_count(self) -> _builtins.int:
-        """Always 0. A staging that is cut off leaves no set, only objects that no row knows."""
-
-    @unfinished_set_count.setter
-    @_deprecated("""This field has been marked as deprecated using proto field options.""")
-    def unfinished_set_count(self, value: _builtins.int) -> None:
-        """Always 0. A staging that is cut off leaves no set, only objects that no row knows."""
-
     unremoved_set_count: _builtins.int
     """Released sets that still had files. They are removed."""
     expired_set_count: _builtins.int
@@ -704,7 +688,6 @@ class GarbageCounts(_message.Message):
         seen_object_count: _builtins.int = ...,
         orphan_object_count: _builtins.int = ...,
         unsettled_blob_count: _builtins.int = ...,
-        unfinished_set_count: _builtins.int = ...,
         unremoved_set_count: _builtins.int = ...,
         expired_set_count: _builtins.int = ...,
         expired_upload_count: _builtins.int = ...,
@@ -716,7 +699,7 @@ class GarbageCounts(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_object_count", b"damaged_object_count", "expired_set_count", b"expired_set_count", "expired_upload_count", b"expired_upload_count", "forgotten_set_count", b"forgotten_set_count", "missing_object_count", b"missing_object_count", "orphan_multipart_count", b"orphan_multipart_count", "orphan_object_count", b"orphan_object_count", "refused_deletion_count", b"refused_deletion_count", "seen_object_count", b"seen_object_count", "unfinished_set_count", b"unfinished_set_count", "unremoved_set_count", b"unremoved_set_count", "unsettled_blob_count", b"unsettled_blob_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_object_count", b"damaged_object_count", "expired_set_count", b"expired_set_count", "expired_upload_count", b"expired_upload_count", "forgotten_set_count", b"forgotten_set_count", "missing_object_count", b"missing_object_count", "orphan_multipart_count", b"orphan_multipart_count", "orphan_object_count", b"orphan_object_count", "refused_deletion_count", b"refused_deletion_count", "seen_object_count", b"seen_object_count", "unremoved_set_count", b"unremoved_set_count", "unsettled_blob_count", b"unsettled_blob_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

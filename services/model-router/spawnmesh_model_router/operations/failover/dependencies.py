@@ -1,5 +1,6 @@
 """The dependencies of the failover chain."""
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,3 +44,7 @@ class ChainDependencies:
     clock: Clock = utc_now
     monotonic: Monotonic = monotonic_seconds
     draw: Callable[[], float] = random.random
+
+    def deadline_after(self, remaining_seconds: float | None) -> float:
+        """Return when a call ends that has this time left; infinity if it has no deadline."""
+        return math.inf if remaining_seconds is None else self.monotonic() + remaining_seconds

@@ -1,7 +1,7 @@
 """The decisions of the delivery log are those of the contract."""
 
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
-from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+from spawnmesh_hook.domain.deliveries import DeliveryDecision
 from spawnmesh_hook.rpc.messages import parse_delivery_decision
 
 

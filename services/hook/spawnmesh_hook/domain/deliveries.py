@@ -1,6 +1,10 @@
-"""The decisions of the delivery log: the result of a call of a plugin."""
+"""The delivery log: the calls of plugins and their results."""
 
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+
+from spawnmesh_hook.domain.plugins import HookKind
 
 
 class DeliveryDecision(StrEnum):
@@ -24,3 +28,19 @@ class DeliveryDecision(StrEnum):
     SKIPPED = "skipped"
     DEAD = "dead"
     CAPPED = "capped"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A call of a plugin. `error` is empty, or says without content why the call failed."""
+
+    delivery_id: str
+    plugin: str
+    hook: HookKind
+    session_id: str
+    run_id: str
+    start_time: datetime
+    latency: timedelta
+    decision: DeliveryDecision
+    error: str
+    attempt: int
