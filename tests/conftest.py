@@ -5,6 +5,7 @@ Each of them starts when a test first needs it.
 
 import gc
 import os
+import pkgutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+import spawnmesh_command.cli
 from hypothesis import HealthCheck, settings
+from spawnmesh_devstack.forks import ForkServer, open_fork_server
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint, S3Server
@@ -24,7 +27,6 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.support.citus.servers import citus_cluster
 from tests.support.commands import Commands
-from tests.support.forking import ForkServer, open_fork_server
 from tests.support.hard_stop import hard_stop, time_limit
 from tests.support.long_tests import mark_long
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
@@ -138,7 +140,10 @@ def watchdog() -> Iterator[Watchdog]:
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     """Start the process whose forks are the processes of the mesh."""
-    with open_fork_server() as server:
+    commands = [
+        one.name for one in pkgutil.iter_modules(spawnmesh_command.cli.__path__, "spawnmesh_command.cli.")
+    ]
+    with open_fork_server(["spawnmesh_command.cli", *commands]) as server:
         yield server
 
 

@@ -17,10 +17,10 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.wire import WireMesh, connect_wire
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack, open_stack
 
-from tests.support.forking import ForkServer
 from tests.support.mesh.new_tenant import new_tenant
 from tests.support.patient_callers import patient_callers
 from tests.support.waiting import eventually

@@ -11,13 +11,13 @@ import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_client.wire import connect_wire
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.members import SERVICES, prefix_of, snake
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.stack import Stack, open_stack
 from spawnmesh_devstack.watchdog import Watchdog
 
 from tests.support.chaos.acknowledged import Clients, Harness
-from tests.support.forking import ForkServer
 from tests.support.postgres.standby import promote, rejoin, rows, start_standby
 from tests.support.serving import caller_at
 from tests.support.waiting import eventually

@@ -4,12 +4,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from spawnmesh_devstack.forks import ForkServer
 
 from tests.chaos.random_faults.load.everything import is_in_full_swing
 from tests.chaos.random_faults.plan import SHORT_SEED, SHORT_WINDOW_SECONDS, make_plan
 from tests.chaos.random_faults.report import summary_of
 from tests.chaos.random_faults.trial import run_trial
-from tests.support.forking import ForkServer
 
 SETTLE_SECONDS = 240.0
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from cryptography.fernet import Fernet
 from spawnmesh_console.settings import ConsoleSettings
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.ports import free_ports
 
 from tests.support.deploy.api_server import serving_api
@@ -22,7 +23,6 @@ from tests.support.deploy.environment import SERVING, forked, until, variables
 from tests.support.deploy.policies import GRPC, allowed_in, allowed_out, component_of, ports_of
 from tests.support.deploy.rendering import CI, ROOT, Object, containers, helm, objects, of_kind, pods, refusal
 from tests.support.deploy.settings_schema import schema
-from tests.support.forking import ForkServer
 from tests.support.runtime.authority import Authority, Mounted
 
 FOREIGN = {"Certificate", "ServiceMonitor", "PrometheusRule", "HTTPRoute"}

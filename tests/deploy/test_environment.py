@@ -25,6 +25,7 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
@@ -53,7 +54,6 @@ from tests.support.deploy.environment import (
 from tests.support.deploy.pod_here import Ended, pod_of, run_container
 from tests.support.deploy.rendering import ROOT, VALUE_SETS, of_kind
 from tests.support.forked_process import ForkedProcess
-from tests.support.forking import ForkServer
 from tests.support.serving import caller_at, client_tokens
 
 PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES", "PGSSLMODE", "PGSSLROOTCERT"}

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from psycopg.conninfo import make_conninfo
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_postgres.lock_waits import LockRetry
@@ -16,7 +17,6 @@ from spawnmesh_postgres.schema_version import wait_for_schema
 
 from tests.support.deploy.pod_here import Secrets, pod_of, run_container, storage_stand_ins
 from tests.support.deploy.rendering import Object, of_kind
-from tests.support.forking import ForkServer
 
 SERVED = ("session", "attachment-blob", "transcript", "model-router", "hook")
 PREPARED = ("session", "attachment_blob", "transcript", "model_router", "hook")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.members import scripted_model_member
 from spawnmesh_devstack.models import scripted_config, scripted_environment
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.prepare import SCRIPTED_MODEL
 from spawnmesh_devstack.stack import Stack, open_stack
 
-from tests.support.forking import ForkServer
 from tests.support.mesh.mcp_page import configure
 from tests.support.mesh.plain_http import ALLOWED_ORIGIN
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider

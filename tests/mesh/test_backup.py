@@ -20,11 +20,11 @@ from spawnmesh_devstack.demo_agents import TASK, profiles, with_published_figure
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.demo_job import Job, do_job
 from spawnmesh_devstack.demo_published import read_published
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.backup import client_of, copy_objects, copy_rows, restore, without_deletions
-from tests.support.forking import ForkServer
 from tests.support.mesh.reader import read_code_word
 from tests.support.mesh.shell import shell
 from tests.support.waiting import eventually

@@ -18,12 +18,12 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.wire import WireMesh, connect_wire
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.forking import ForkServer
 from tests.support.hook.plugin_process import serving
 from tests.support.model_router.provider import LoopbackProvider
 from tests.support.model_router.responses import COMPLETED, responses, said

@@ -20,12 +20,12 @@ from spawnmesh_client import (
     connect,
 )
 from spawnmesh_client.resource_views import Grant, HookKind
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.commands import Commands
-from tests.support.forking import ForkServer
 from tests.support.hook.plugin_process import serving
 from tests.support.waiting import eventually
 

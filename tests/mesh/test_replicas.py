@@ -28,6 +28,7 @@ from spawnmesh_devstack.demo_evidence import attempts, leftovers
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.demo_job import Done, Job, do_job
 from spawnmesh_devstack.demo_plugin import NAME as DEMO_PLUGIN
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.members import SERVICES, scripted_model_member
 from spawnmesh_devstack.models import SCRIPTED_FLAKY, choose, config_for, scripted_environment
 from spawnmesh_devstack.ports import free_ports
@@ -37,7 +38,6 @@ from spawnmesh_devstack.span_file import load_all_spans, load_spans
 from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.deploy.policies import call_edges
-from tests.support.forking import ForkServer
 from tests.support.mesh.compaction import continue_from_summary
 from tests.support.mesh.reader import read_code_word
 from tests.support.patient_callers import patient_callers

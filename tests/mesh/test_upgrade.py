@@ -23,6 +23,7 @@ from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.status import Status
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.members import SERVICES, scripted_model_member
 from spawnmesh_devstack.models import scripted_config, scripted_environment
 from spawnmesh_devstack.ports import free_ports
@@ -30,7 +31,6 @@ from spawnmesh_devstack.prepare import SCRIPTED_MODEL
 from spawnmesh_devstack.processes import Command, execute
 from spawnmesh_devstack.stack import Stack, open_stack
 
-from tests.support.forking import ForkServer
 from tests.support.patient_callers import patient_callers
 from tests.support.postgres.migration_rules import findings
 from tests.support.postgres.next_release import STEPS, NextRelease

@@ -13,13 +13,13 @@ from spawnmesh_client import Agent, EventKind, Mesh, Plugin, Session, connect
 from spawnmesh_client.resource_views import Grant, HookKind
 from spawnmesh_client.run_context import RunContext
 from spawnmesh_client.turn_messages import text_message
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.client.tool_worker import SERVICES, runner_token, working
-from tests.support.forking import ForkServer
 from tests.support.hook.plugin_process import serving
 from tests.support.mesh.new_tenant import new_tenant
 from tests.support.model_router.provider import LoopbackProvider

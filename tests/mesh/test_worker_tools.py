@@ -24,11 +24,11 @@ from spawnmesh_client.run_context import RunContext
 from spawnmesh_client.testing import FakeMesh
 from spawnmesh_client.tools import CurrentCall, ToolError, tool
 from spawnmesh_client.worker import Worker
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.client.tool_worker import SERVICES, runner_token, working
-from tests.support.forking import ForkServer
 from tests.support.hook.plugin_process import serving
 from tests.support.mesh.both_meshes import Record, real, tenant
 from tests.support.waiting import eventually

@@ -19,12 +19,12 @@ from spawnmesh_client.resource_views import Grant, HookKind
 from spawnmesh_client.run_context import RunContext
 from spawnmesh_client.tools import tool
 from spawnmesh_client.worker import Worker
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_OPENER
 from spawnmesh_devstack.scripted_agents import CALLER, READER
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.client.tool_worker import SERVICES, runner_token
-from tests.support.forking import ForkServer
 from tests.support.hook.plugin_process import serving
 from tests.support.waiting import eventually
 

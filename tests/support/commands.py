@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.forking import ForkServer
+from spawnmesh_devstack.forks import ForkServer
 
 SCRIPT = Path(sys.executable).with_name("spawnmesh")
 _ENDED_SECONDS = 60.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 
-from tests.support.forking import Fork, ForkServer
+from spawnmesh_devstack.forks import Fork, ForkServer
 
 _LOG_BYTES = 64 * 1024 * 1024  # More than a process writes here: it stops if its output is not read.
 

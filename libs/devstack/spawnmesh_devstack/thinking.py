@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spawnmesh_devstack import members
+from spawnmesh_devstack.forks import open_forks
 from spawnmesh_devstack.models import Choice, ModelKind, config_for, scripted_environment
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.prepare import SCRIPTED_MODEL, SMOLLM2
@@ -38,14 +39,16 @@ async def open_thinking_stack(
         servers.append(members.smollm2_member(all_ports[SMOLLM2]))
     config = config_for(choice, all_ports[SCRIPTED_MODEL], all_ports[SMOLLM2])
     given = {**scripted_environment(), **choice.secrets, **(environment or {})}
-    async with open_stack(
-        data_dir,
-        report,
-        router_config=config,
-        ports=all_ports,
-        environment=given,
-        metrics_ports=metrics_ports,
-        forward_otlp=forward_otlp,
-    ) as stack:
-        await stack.start(*servers)
-        yield stack
+    with open_forks() as execute:
+        async with open_stack(
+            data_dir,
+            report,
+            router_config=config,
+            ports=all_ports,
+            environment=given,
+            execute=execute,
+            metrics_ports=metrics_ports,
+            forward_otlp=forward_otlp,
+        ) as stack:
+            await stack.start(*servers)
+            yield stack

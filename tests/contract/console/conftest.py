@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from spawnmesh_client.client import Mesh
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.stack import Stack, open_stack
 from spawnmesh_runtime.caller import ClientRole
 
@@ -15,7 +16,6 @@ from tests.support.console.furnished import Furnished, furnish
 from tests.support.console.receivers import Receivers, open_receivers
 from tests.support.console.running_console import RunningConsole, start_console
 from tests.support.console.visitors import ConsoleTenant, SignedIn, open_tenant, sign_in, stranger
-from tests.support.forking import ForkServer
 from tests.support.patient_callers import patient_callers
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.forks import ForkServer, open_fork_server
 from spawnmesh_devstack.processes import Command, Execute, execute, start_process
 from spawnmesh_devstack.watchdog import Watchdog
 
 from tests.support.forked_process import start_forked
-from tests.support.forking import ForkServer
 from tests.support.waiting import eventually
 
 SHOWS_ITSELF = """
@@ -58,6 +59,31 @@ async def test_process_can_be_paused_stopped_and_killed(
     other = start_process(command, watchdog, start)
     await other.kill()
     assert other.returncode == -signal.SIGKILL
+
+
+async def test_fork_has_the_name_of_its_command(
+    tmp_path: Path, watchdog: Watchdog, fork_server: ForkServer
+) -> None:
+    (tmp_path / "waits.py").write_text("import time; print('up', flush=True); time.sleep(600)")
+    argv = (sys.executable, "-m", "waits")
+    command = Command("session-worker", argv, tmp_path / "log", {}, working_directory=tmp_path)
+    process = start_process(command, watchdog, fork_server.execute)
+    await eventually(process.tail)
+    assert Path(f"/proc/{process.pid}/comm").read_text() == "session-worker\n"
+    await process.stop()
+
+
+async def test_a_server_that_has_ended_is_an_error_of_the_mesh(tmp_path: Path, watchdog: Watchdog) -> None:
+    command = Command("x", (sys.executable, "-m", "this"), tmp_path / "log", {}, working_directory=tmp_path)
+    others = set(psutil.Process().children())
+    with open_fork_server() as server:
+        [parent] = set(psutil.Process().children()) - others
+        first = start_process(command, watchdog, server.execute)
+        assert await first.wait() == 0
+        parent.kill()
+        parent.wait()
+        with pytest.raises(StackError, match="the process that starts the others has ended"):
+            start_process(command, watchdog, server.execute)
 
 
 async def test_forked_service_prints_its_refusal_and_ends_with_one(fork_server: ForkServer) -> None:

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.stack import open_stack
 
-from tests.support.forking import ForkServer
 from tests.support.patient_callers import patient_callers
 from tests.support.security.every_rpc import SERVED_BY_PLUGINS, RunningMesh, channels_to, served_rpcs
 from tests.support.security.raw_calls import METHODS

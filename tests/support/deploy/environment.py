@@ -9,13 +9,13 @@ from pathlib import Path
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.deploy.rendering import ROOT, Object, of_kind
 from tests.support.forked_process import ForkedProcess, start_forked
-from tests.support.forking import ForkServer
 
 PLAIN_VALUES = str(ROOT / "tests/support/deploy/plain.yaml")
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.s3 import S3Endpoint
 
 from tests.support.deploy.rendering import Object, of_kind
 from tests.support.forked_process import start_forked
-from tests.support.forking import ForkServer
 
 PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES"}
 _MOUNTED = ("/run/", "/etc/", "/var/")

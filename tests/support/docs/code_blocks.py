@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from tests.support.forking import ROOT
+from tests.support.sources import ROOT
 
 SHOWN = {"text", "mermaid"}
 """Languages of blocks that nobody types: output, and pictures, which the site draws."""

@@ -3,7 +3,7 @@
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
-from tests.support.forking import ROOT
+from tests.support.sources import ROOT
 
 
 def hook(name: str) -> ModuleType:

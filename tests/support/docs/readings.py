@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.forking import ROOT
+from tests.support.sources import ROOT
 
 _CALLS = {"typed": "sh", "all_typed": ""}
 """The functions, and the language without an argument."""

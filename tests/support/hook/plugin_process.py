@@ -8,11 +8,11 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.ports import free_ports
 
 from tests.support.commands import SCRIPT
 from tests.support.forked_process import ForkedProcess, start_forked
-from tests.support.forking import ForkServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.health import until_serving
 from spawnmesh_devstack.members import base_environment
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
@@ -23,7 +24,6 @@ from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import Router, World
 from tests.support.serving import caller_at
 

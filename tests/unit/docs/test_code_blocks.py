@@ -8,7 +8,7 @@ import yaml
 
 from tests.support.docs.code_blocks import PARSED, SHOWN, Block, blocks_of, pages
 from tests.support.docs.readings import BlocksLeftOut, Reading, readings, readings_of_tests
-from tests.support.forking import ROOT
+from tests.support.sources import ROOT
 
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
 READINGS = readings_of_tests()

@@ -12,7 +12,7 @@ from spawnmesh_runtime.settings import CpuWorkerSettings, ProcessSettings
 
 from tests.support.command.fake_mesh import spawnmesh
 from tests.support.docs.hooks import hook
-from tests.support.forking import ROOT
+from tests.support.sources import ROOT
 
 settings_reference: Any = hook("settings_reference")
 SERVICES = settings_reference.SERVICES

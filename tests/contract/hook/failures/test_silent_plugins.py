@@ -13,9 +13,9 @@ from spawnmesh.hook.v1.hook_handler_service_pb2 import HandleBeforeSpawnResponse
 from spawnmesh_core.errors import MeshError, is_transient
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_hook.domain.call_failures import SILENT, STOPPED_ANSWERING
 
-from tests.support.forking import ForkServer
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import CLOSED, FINALIZE, OPEN, SPAWN, HookMesh, Tenant, refused
 from tests.support.hook.plugin_process import PluginProcess, plugin_process

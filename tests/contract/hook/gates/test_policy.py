@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 
-from tests.support.forking import ForkServer
 from tests.support.hook import plugin_process
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import CONTENT, FINALIZE, Tenant, refused

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.forking import ForkServer
 from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import CONTENT, FINALIZE, Tenant, refused
 from tests.support.hook.plugin_process import serving

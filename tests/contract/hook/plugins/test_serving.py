@@ -18,12 +18,12 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.policy.v1.policy_pb2 import call_policy
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 
-from tests.support.forking import ForkServer
 from tests.support.hook.fixtures import CLOSED, SPAWN, HookMesh, Tenant, ended, hook_settings, refused
 from tests.support.hook.plugin_process import serving
 from tests.support.hook.scripted_plugin import ALLOW

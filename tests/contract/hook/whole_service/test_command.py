@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.commands import Commands
-from tests.support.forking import ForkServer
 from tests.support.hook.fixtures import CONTENT, FINALIZE, HookMesh, Tenant, hook_settings
 from tests.support.hook.plugin_process import serving
 from tests.support.hook.scripted_plugin import revise

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_model_router.operations import bulkhead
 from spawnmesh_postgres.database import open_database
 
-from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import Answered, Router, World
 from tests.support.model_router.process import RouterProcess, open_router_process
 from tests.support.model_router.provider import chat, sse

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from aiohttp import web
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.watchdog import Watchdog
 
-from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import Answered, Router, World
 from tests.support.model_router.process import open_router_process
 from tests.support.model_router.provider import chat, sse

@@ -11,6 +11,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runner.app import open_service
@@ -20,7 +21,6 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import World, user
 from tests.support.model_router.process import RouterProcess, open_line, open_router_process
 from tests.support.model_router.provider import RATE_LIMITED, Stall, chat, chunk, sse

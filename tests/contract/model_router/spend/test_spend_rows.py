@@ -5,12 +5,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.forks import ForkServer
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support import tenancy
-from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.process import open_router_process
 from tests.support.model_router.provider import chat, sse

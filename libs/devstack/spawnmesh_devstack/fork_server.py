@@ -1,4 +1,6 @@
-"""`python -m tests.support.fork_server FD`: run programs in forks of this process.
+"""`python -m spawnmesh_devstack.fork_server FD MODULE…`: run programs in forks of this process.
+
+It imports the code of the mesh's processes, and the modules that are named.
 
 The imports are most of the time in which a process of the mesh or a command starts, and they are
 the same each time. A fork shares nothing else: it has the arguments, environment, directory and
@@ -6,12 +8,12 @@ streams of the request, a session of its own, and a signal for the death of the 
 module or script as an interpreter does, and ends as one.
 """
 
+import ctypes
 import faulthandler
 import gc
 import importlib
 import json
 import os
-import pkgutil
 import runpy
 import socket
 import sys
@@ -20,8 +22,9 @@ from typing import Any
 from spawnmesh_devstack.tied import tie
 
 MESSAGE_BYTES = 65_536
+_PR_SET_NAME = 15
 
-_MODULES = (
+MODULES = (
     "spawnmesh_runner",  # Before gRPC is loaded, for which its package has a setting.
     "spawnmesh_session.__main__",
     "spawnmesh_attachment_blob.__main__",
@@ -29,23 +32,23 @@ _MODULES = (
     "spawnmesh_model_router.__main__",
     "spawnmesh_hook.__main__",
     "spawnmesh_runner.__main__",
+    "spawnmesh_console.__main__",
     "spawnmesh_devstack.scripted_model",
     "spawnmesh_devstack.otlp_sink",
 )
-_COMMANDS = "spawnmesh_command.cli"
+"""The code of the processes of a mesh."""
 
 
 def main() -> None:
     """Serve until the client closes its side of the socket."""
     link = socket.socket(fileno=int(sys.argv[1]))
     gc.disable()
-    for module in (*_MODULES, _COMMANDS):
+    for module in (*MODULES, *sys.argv[2:]):
         importlib.import_module(module)
-    for found in pkgutil.iter_modules(sys.modules[_COMMANDS].__path__, f"{_COMMANDS}."):
-        importlib.import_module(found.name)
     gc.freeze()
     gc.enable()
-    assert len(os.listdir("/proc/self/task")) == 1, "a process with threads is not to be forked"
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise SystemExit("a process with threads is not to be forked")
     link.send(b"{}")
     program = _serve(link)
     if program is not None:
@@ -87,6 +90,8 @@ def _prepare(program: dict[str, Any], streams: list[int], server: int) -> None:
     os.chdir(program["directory"])
     os.environ.clear()
     os.environ.update(program["env"])
+    if name := program["name"]:
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
     tie(server, program["orphan_signal"], "-")
 
 
