@@ -49,7 +49,10 @@ def main() -> None:
     gc.enable()
     if len(os.listdir("/proc/self/task")) != 1:
         raise SystemExit("a process with threads is not to be forked")
-    link.send(b"{}")
+    try:
+        link.send(b"{}")
+    except BrokenPipeError:  # The client was killed meanwhile.
+        return
     program = _serve(link)
     if program is not None:
         _run(program)

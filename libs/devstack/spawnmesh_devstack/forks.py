@@ -123,6 +123,7 @@ def open_fork_server(modules: Sequence[str] = ()) -> Iterator[ForkServer]:
         with ours:
             yield ForkServer(ours)
     finally:
+        process.terminate()  # It may still be importing.
         process.wait()
 
 
