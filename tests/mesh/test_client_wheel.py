@@ -15,8 +15,8 @@ from spawnmesh_devstack.stack import Stack
 from tests.support.wheels import empty_environment, install_module, pip
 
 OURS = {"spawnmesh-client", "spawnmesh-calls", "spawnmesh-core", "spawnmesh-protos"}
-# The last one is a dependency of grpcio. The one before it verifies messages of webhooks, and needs nothing.
-OTHERS = {"grpcio", "protobuf", "googleapis-common-protos", "standardwebhooks", "typing-extensions"}
+# The last one is a dependency of grpcio.
+OTHERS = {"grpcio", "protobuf", "googleapis-common-protos", "typing-extensions"}
 PROGRAM = """
 import asyncio, os
 from spawnmesh_client import Attachment, FailedPrecondition, connect
@@ -30,6 +30,16 @@ async def main():
         except FailedPrecondition as error:
             print(error.reason)
 asyncio.run(main())
+"""
+
+
+VERIFIES = """
+from spawnmesh_client.webhooks import SignatureRefused, verify
+
+try:
+    verify("whsec_" + "MDAw" * 8, {}, b"{}")
+except (ImportError, SignatureRefused) as error:
+    print(f"{type(error).__name__}: {error}")
 """
 
 
@@ -56,11 +66,15 @@ def installed_client(version: str, wheels: Path, folder: Path) -> Path:
     versions = folder / "versions.txt"
     versions.write_text("".join(f"{pin.split()[0]}\n" for pin in install_module().pins().values()))
     python = empty_environment(interpreter(version), folder / "venv")
+    install(python, "spawnmesh-client", wheels, versions)
+    return python
+
+
+def install(python: Path, requirement: str, wheels: Path, versions: Path) -> None:
     pip(
         "--python", python, "install", "--only-binary", ":all:", "--no-compile", "-c", versions,
-        "--find-links", wheels, "spawnmesh-client",
+        "--find-links", wheels, requirement,
     )  # fmt: skip
-    return python
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
@@ -88,3 +102,16 @@ async def test_client_wheel_brings_few_packages_and_spawns_a_session(
     *text, reason = answer.decode().splitlines()
     assert text, "no answer of the session"
     assert reason == "UNKNOWN_AGENT"
+
+
+def test_webhooks_are_verified_by_an_extra(wheels: Path, tmp_path: Path) -> None:
+    python = installed_client("3.11", wheels, tmp_path)
+
+    def printed() -> str:
+        run = subprocess.run([python, "-c", VERIFIES], capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    command = "pip install 'spawnmesh-client[webhooks]'"
+    assert printed() == f"ImportError: to verify webhooks, install the extra: {command}"
+    install(python, "spawnmesh-client[webhooks]", wheels, tmp_path / "versions.txt")
+    assert printed() == "SignatureRefused: the request is not signed"

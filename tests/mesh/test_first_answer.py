@@ -24,7 +24,7 @@ from tests.support.wheels import empty_environment, install_module, packed_again
 (TYPESCRIPT,) = typed("clients/typescript/README.md", "ts")
 SHA256_OF_HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 SHA256_OF_REPORT = "45fe5aad8cd98e06e723f0890c5093c65dcfbd31a98403cccf5d993d16ce4b6f"
-THIRD_PARTY = ("grpcio", "protobuf", "googleapis-common-protos", "standardwebhooks", "typing-extensions")
+THIRD_PARTY = ("grpcio", "protobuf", "googleapis-common-protos", "typing-extensions")
 pytestmark = pytest.mark.timeout(420)
 
 

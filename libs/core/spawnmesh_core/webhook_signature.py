@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from standardwebhooks import Webhook, WebhookVerificationError
+if TYPE_CHECKING:
+    from standardwebhooks import Webhook
 
 SIGNATURE_AGE_SECONDS = 300
 """A signature that was made longer ago, or is as much in the future, is refused."""
@@ -27,12 +29,15 @@ def verify_signature(
     """Return the `webhook-id` of a request that is authentic and at most five minutes old.
 
     Raises SignatureRefused for other requests, and ValueError for a secret that is not `whsec_` and
-    base64, and for a body that is not bytes. Header names are compared without regard to case. To
+    base64, and for a body that is not bytes; ImportError without the package `standardwebhooks`,
+    which the client has as an extra. Header names are compared without regard to case. To
     detect a request that is repeated, keep the ids.
 
     One signature of the secret is enough. Entries of other versions and malformed ones are skipped.
     """
     webhook, content = _webhook_of(secret), bytes_of(body)
+    from standardwebhooks import WebhookVerificationError
+
     found: dict[str, list[str]] = {_ID: [], _TIME: [], _SIGNATURE: []}
     for name, value in headers.items():
         for key in _texts(name):
@@ -62,7 +67,13 @@ def bytes_of(body: bytes | bytearray | memoryview) -> bytes:
         raise ValueError("the body is not bytes, as they were received") from None
 
 
-def _webhook_of(secret: str) -> Webhook:
+def _webhook_of(secret: str) -> "Webhook":
+    try:  # Most users of the client verify nothing, and need no further package.
+        from standardwebhooks import Webhook
+    except ImportError as error:
+        raise ImportError(
+            "to verify webhooks, install the extra: pip install 'spawnmesh-client[webhooks]'"
+        ) from error
     try:
         if isinstance(secret, str) and _SECRET.fullmatch(secret.strip()):
             return Webhook(secret.strip())
