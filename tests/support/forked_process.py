@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 
-from spawnmesh_devstack.forks import Fork, ForkServer
+from spawnmesh_devstack.forks import ForkedChild, ForkServer
 
 _LOG_BYTES = 64 * 1024 * 1024  # More than a process writes here: it stops if its output is not read.
 
@@ -14,7 +14,7 @@ _LOG_BYTES = 64 * 1024 * 1024  # More than a process writes here: it stops if it
 class ForkedProcess:
     """A started fork. Its errors are part of its output."""
 
-    def __init__(self, fork: Fork, stdout: asyncio.StreamReader) -> None:
+    def __init__(self, fork: ForkedChild, stdout: asyncio.StreamReader) -> None:
         self.pid = fork.pid
         self.stdout = stdout
         self._fork = fork

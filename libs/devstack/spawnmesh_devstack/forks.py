@@ -23,7 +23,7 @@ from spawnmesh_devstack.processes import Command, Execute, execute
 _POLL_SECONDS = 0.005
 
 
-class Fork:
+class ForkedChild:
     """A process that the server has forked."""
 
     def __init__(self, server: "ForkServer", pid: int) -> None:
@@ -60,7 +60,7 @@ class ForkServer:
         name: str = "",
         directory: Path | None = None,
         orphan_signal: Signals = SIGKILL,
-    ) -> Fork:
+    ) -> ForkedChild:
         """Start `-m MODULE …` or `SCRIPT …` with open files as its streams.
 
         They stay open here. `ps -o comm` shows the first 15 bytes of the name.
@@ -72,9 +72,9 @@ class ForkServer:
             "directory": str((directory or Path()).absolute()),
             "orphan_signal": int(orphan_signal),
         }
-        return Fork(self, self.call(program, *streams)["pid"])
+        return ForkedChild(self, self.call(program, *streams)["pid"])
 
-    def execute(self, command: Command, log: int) -> Fork | subprocess.Popen[bytes]:
+    def execute(self, command: Command, log: int) -> ForkedChild | subprocess.Popen[bytes]:
         """Start a member of the mesh; one that runs a module with this interpreter is a fork."""
         if command.argv[:2] != (sys.executable, "-m") or command.user is not None or command.env is None:
             return execute(command, log)
