@@ -44,7 +44,7 @@ async def claim_runs(
 
     `running` gets the tasks of the runs, each until it ends.
 
-    Then wait `drain_grace_seconds` and cancel the rest.
+    After `stop`, wait `drain_grace_seconds` and cancel the rest.
 
     An unavailable session service is called again with backoff.
     """

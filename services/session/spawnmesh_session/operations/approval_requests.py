@@ -1,4 +1,4 @@
-"""The request of an approval by the runner of a run, and its way back to a later runner."""
+"""Requests an approval for a runner, and gives the decision to the next runner."""
 
 import asyncio
 from dataclasses import dataclass, replace

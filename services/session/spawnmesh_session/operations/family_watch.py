@@ -155,7 +155,7 @@ class FamilyWatch:
 
 
 def _spawned_by(message: Message) -> str:
-    """Return the session whose spawn the message says; empty if it says something else."""
+    """Return the child session of a CHILD_SPAWNED event; empty for other messages."""
     if isinstance(message, SessionEvent) and message.kind is EventKind.CHILD_SPAWNED:
         return message.child_session_id
     return ""

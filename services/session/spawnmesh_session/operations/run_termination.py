@@ -66,8 +66,8 @@ class RunTerminator:
         - If the tenant masks secrets, the outcome and the announcement hold none.
         - A session that stays open gets a new run for messages that arrived during this run. Older
           messages had their run: if it failed over them, only the next message tries again, or
-          runs would fail for ever. After an interrupt, only messages that came behind it count: one
-          who stops a session does not want it to go on by itself.
+          runs would fail for ever. After an interrupt, only messages that came behind it count: a
+          person who stops a session does not want it to go on by itself.
         """
         run, session = locked.run, locked.session
         if run.state in TERMINAL_RUN_STATES or epoch not in (None, run.epoch):

@@ -29,8 +29,8 @@ async def pause_or_resume(
 ) -> tuple[Schedule, datetime, Firing | None]:
     """Pause or resume the schedule; return it with the time and its newest firing.
 
-    Due times count from now on, and those that are stored and not fired do not count. One that
-    already is as it is wanted stays as it is. Raise NOT_FOUND.
+    Due times count from now on, and those that are stored and not fired do not count. A schedule
+    that already has this state does not change. Raise NOT_FOUND.
     """
     async with database.pipelined(tenant_id) as connection:
         schedule = await schedules.lock_schedule(connection, tenant_id, name)

@@ -1,1 +1,1 @@
-"""The RPCs of SessionService, RunService and TenantService: a module for each."""
+"""The RPCs of the services in `protos/spawnmesh/session/v1`: a module for each."""

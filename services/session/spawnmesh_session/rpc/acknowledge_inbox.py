@@ -1,4 +1,4 @@
-"""AcknowledgeInbox. Removes messages from the inbox."""
+"""AcknowledgeInbox. Marks messages of the inbox as read; a job deletes them later."""
 
 from spawnmesh.session.v1.run_service_pb2 import AcknowledgeInboxRequest, AcknowledgeInboxResponse
 from spawnmesh_runtime.caller import Caller

@@ -85,7 +85,7 @@ async def park_run_for_budget(
 async def wait_on(
     connection: Connection, tenant_id: str, run: Run, budget_session_id: str, expire_time: datetime
 ) -> None:
-    """Let the locked run, which waits for a budget, wait for that of the session until then."""
+    """Let the run, parked for a budget, wait for this session's budget until `expire_time`."""
     values = {"tenant_id": tenant_id, "run_id": run.run_id, "budget_session_id": budget_session_id}
     await connection.execute(_SQL["wait_on"], values)
     await run_queue.park_entry(
